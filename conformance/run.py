@@ -23,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
-SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json")
+SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json",
+           "schema_tags.json")
 LANGUAGES = ["c", "python", "go"]
 # Programs without the library, each of which is the peer of each language in some scenarios: in C with verbs and librdmacm, and in Python
 # with pyverbs.

@@ -20,13 +20,13 @@ NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
-        "granted": ("id",), "revoked": ("id",), "low": ("endpoint",)}
+        "granted": ("id",), "revoked": ("id",), "low": ("endpoint",), "matched": ("id",)}
 # What queue_address tells, and queue_join_address and target_open need.
 ADDRESS = ("queue_pair_number", "packet_sequence_number", "link", "mtu_bytes", "lid", "gid")
 # What belongs to an op, and is known by its number.
-OF_OPS = ("response", "sent", "received", "completed", "taken", "granted", "revoked")
+OF_OPS = ("response", "sent", "received", "completed", "taken", "matched", "granted", "revoked")
 # Whose payload theirs is, if a scenario does not say.
-PAYLOAD_OF = {"response": "call", "received": "send", "taken": "post"}
+PAYLOAD_OF = {"response": "call", "received": "send", "taken": "post", "matched": "post"}
 
 
 class Failure(Exception):
@@ -164,6 +164,11 @@ class Play:
     def link(self, link):
         """Connects client to server; `count` times, as e0, e1, ..."""
         client, server, name = link["client"], link["server"], link["as"]
+        if "tags" in link:
+            link = {**link, "server_options": {"shared": "tags", **link.get("server_options", {})}}
+            if f"tags.{server}" not in self.values:
+                self.values[f"tags.{server}"] = "tags"
+                self.step({"peer": server, "do": "tags_open", "with": {"name": "tags", **link["tags"]}}, "")
         if link.get("queue") == "datagrams":
             self.aim(link)
             return
@@ -256,7 +261,7 @@ class Play:
         if verb == "open" and "gives" not in step:
             self.open(peer, words)
             return
-        if verb in ("call", "send", "post", "transfer"):
+        if verb in ("call", "send", "post", "send_tagged", "transfer"):
             self.note(peer, {"call": self.calls, "send": self.sends}.get(verb, self.posts), words)
         if verb == "reserve" and "id" in words:
             self.rooms[peer, words["name"]] = int(words["id"])

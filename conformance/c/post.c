@@ -102,7 +102,8 @@ static enum post_opcode opcode_of(const char *name)
                                         "write",          "write_immediate",
                                         "read",           "compare_swap",
                                         "fetch_add",      "nop",
-                                        "receive"};
+                                        "receive",        "tag_add",
+                                        "tag_remove",     "tag_sync"};
     uint32_t opcode = sizeof(names) / sizeof(names[0]) - 1;
     while (opcode > 0 && strcmp(names[opcode], name) != 0) {
         opcode--;
@@ -175,6 +176,29 @@ void post_reset(void)
 
 /* ---- What became of them ---- */
 
+static const char *event_of(const struct post *post)
+{
+    return post->opcode == POST_RECEIVE   ? "taken"
+           : post->opcode == POST_TAG_ADD ? "matched"
+                                          : "completed";
+}
+
+static void tell_message(const struct post *post, const struct post_result *result)
+{
+    if (post->opcode == POST_RECEIVE && result->number) {
+        printf(" %s=%u", result->number, result->immediate);
+    }
+    if (post->opcode == POST_RECEIVE) {
+        printf(" written=%" PRIu64, result->written);
+    }
+    printf(" queue=%s", result->queue);
+    if (result->tagged) {
+        printf(" tag=%" PRIu64 " context=%u", result->tag, result->context);
+    } else if (result->header) {
+        printf(" source=%u", result->source);
+    }
+}
+
 static void tell_summary(struct post *post, const char *status, const uint8_t *payload,
                          uint32_t bytes)
 {
@@ -185,37 +209,30 @@ static void tell_summary(struct post *post, const char *status, const uint8_t *p
         return;
     }
     printf("event kind=%s id=%" PRIu64 " status=%s ended=%u length=%u checksum=%u\n",
-           post->opcode == POST_RECEIVE ? "taken" : "completed", post->id, post->status,
-           post->ended, post->bytes, post->checksum);
+           event_of(post), post->id, post->status, post->ended, post->bytes, post->checksum);
 }
 
 void post_tell(struct post *post, uint32_t index, const char *status,
                const struct post_result *result, unsigned method)
 {
-    const int receives = post->opcode == POST_RECEIVE, reads = post->opcode == POST_READ;
+    const int receives = post->opcode == POST_RECEIVE || post->opcode == POST_TAG_ADD;
+    const int fills = receives || post->opcode == POST_READ;
     const uint32_t header = result ? result->header : 0;
-    const uint32_t bytes = result && (receives || reads) ? result->bytes - header : 0;
+    const uint32_t bytes = result && fills ? result->bytes - header : 0;
     const uint8_t *payload = bytes > 0 ? gather(post, index) + header : NULL;
     if (post->summary) {
         tell_summary(post, status, payload, bytes);
         return;
     }
-    printf("event kind=%s id=%" PRIu64 " status=%s", receives ? "taken" : "completed",
-           post->id + index, status);
-    if (result && (receives || reads)) {
+    printf("event kind=%s id=%" PRIu64 " status=%s", event_of(post), post->id + index, status);
+    if (result && fills) {
         printf(" length=%u checksum=%u", bytes, checksum(payload, bytes));
     }
     if (result && (post->opcode == POST_COMPARE_SWAP || post->opcode == POST_FETCH_ADD)) {
         printf(" before=%" PRIu64, result->before);
     }
     if (result && receives) {
-        if (result->number) {
-            printf(" %s=%u", result->number, result->immediate);
-        }
-        printf(" written=%" PRIu64 " queue=%s", result->written, result->queue);
-        if (header) {
-            printf(" source=%u", result->source);
-        }
+        tell_message(post, result);
     }
     printf(" opcode=%u\n", method);
 }

@@ -19,7 +19,10 @@ enum post_opcode {
     POST_COMPARE_SWAP,
     POST_FETCH_ADD,
     POST_NOP,
-    POST_RECEIVE
+    POST_RECEIVE,
+    POST_TAG_ADD,
+    POST_TAG_REMOVE,
+    POST_TAG_SYNC
 };
 
 struct post_piece {
@@ -57,8 +60,11 @@ struct post_result {
     uint32_t immediate;
     uint64_t written;
     const char *queue;
-    uint32_t header; /* of a datagram, which `bytes` counts; 0 = it is none */
-    uint32_t source; /* the number of the queue pair that has sent it */
+    uint32_t header; /* what precedes a datagram, or an unexpected message with a tag, and `bytes` counts; 0 = nothing */
+    uint32_t source; /* of a datagram: the number of the queue pair that has sent it */
+    int tagged;      /* the message has a tag */
+    uint64_t tag;
+    uint32_t context;
 };
 
 /* Makes one of the line. `region` is what the line names, and `memory` where that lies; both may be NULL. Writes the payloads. */

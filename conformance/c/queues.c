@@ -52,6 +52,7 @@ static void take_work(const crpc_completion *done)
     if (done->flags & CRPC_COMPLETION_OF_DCT && done->method == CRPC_QUEUE_RECEIVE) {
         result.written = done->token >> 32; /* below it is who has sent */
     }
+    tags_result(done, post, index, &result);
     if (post->opcode == POST_READ && !(done->flags & CRPC_COMPLETION_DETAIL)) {
         result.bytes = post_length(post);
     }
@@ -149,7 +150,7 @@ static int32_t submit(struct post *post)
 /* An op that is refused has ended, and those behind it are tried. */
 static void submit_or_tell(struct post *post)
 {
-    const uint64_t blocked = post->opcode == POST_RECEIVE ? 2 : 1;
+    const uint64_t blocked = post->opcode == POST_RECEIVE ? 2 : post->opcode > POST_TAG_ADD ? 4 : 1;
     struct thing *queue = post->queue;
     while (post->waits && !(queue->token & blocked)) {
         int32_t reason = submit(post);
@@ -180,6 +181,7 @@ static int32_t do_post(struct thing *queue, const char *opcode)
     struct post *post = post_take(queue, opcode, region, region ? region->memory : NULL);
     const struct thing *target = thing_named(text("target"));
     post->target = target ? target->bits : 0;
+    tags_fill(post);
     if (!arrays) {
         post->waits = 1; /* the turn's end submits them */
         return CRPC_OK;
@@ -212,6 +214,7 @@ crpc_queue_options queue_options_of_line(struct thing *made)
                                   .receive_pieces = number("receive_pieces"),
                                   .receive_queue = {shared ? shared->bits : 0},
                                   .queue_key = number("queue_key"),
+                                  .tags = number("tags"),
                                   .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
                                   .retry_timeout = number("retry_timeout"),
                                   .retry_count = number("retry_count"),
@@ -224,7 +227,7 @@ crpc_queue_options queue_options_of_line(struct thing *made)
     return options;
 }
 
-/* queue_open, _connect, _accept, _blob, datagrams_open. */
+/* queue_open, _connect, _accept, _blob, datagrams_open, tags_open. */
 static int32_t make_queue(const char *verb, struct thing *made)
 {
     crpc_queue_options options = queue_options_of_line(made);
@@ -233,8 +236,10 @@ static int32_t make_queue(const char *verb, struct thing *made)
     uint32_t blob_bytes = sizeof(blob);
     int32_t status;
     made->datagrams = strcmp(verb, "datagrams_open") == 0;
-    if (made->datagrams || strcmp(verb, "queue_open") == 0) {
-        options.kind = made->datagrams ? CRPC_QUEUE_KIND_UD : CRPC_QUEUE_KIND_SRQ;
+    if (made->datagrams || strcmp(verb, "queue_open") == 0 || strcmp(verb, "tags_open") == 0) {
+        options.kind = made->datagrams                  ? CRPC_QUEUE_KIND_UD
+                       : strcmp(verb, "tags_open") == 0 ? CRPC_QUEUE_KIND_TM_SRQ
+                                                        : CRPC_QUEUE_KIND_SRQ;
         status = crpc_queue_open(context, &options, &handle, NULL);
     } else if (strcmp(verb, "queue_blob") == 0) {
         status = crpc_queue_blob(context, &options, &handle, blob, &blob_bytes, NULL);
@@ -369,16 +374,18 @@ static int32_t tell_queue(const struct thing *it)
 {
     static const char *const states[] = {"none",      "new",     "requested",   "connecting",
                                          "connected", "closing", "disconnected"};
-    static const char *const kinds[] = {"none", "rc", "srq", "ud", "dci", "dct"};
+    static const char *const kinds[] = {"none", "rc", "srq", "ud", "dci", "dct", "tm_srq"};
     char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1];
     crpc_queue_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_queue_get_info(context, queue_of(it), &info);
     queue_private(it, private);
     tell("state=%s kind=%s sends=%u send_pieces=%u inline_bytes=%u receives=%u receive_pieces=%u "
-         "sends_open=%u receives_open=%u queues=%u streams=%u streams_failed=%u private=%s",
-         states[info.state % 7], info.kind < 6 ? kinds[info.kind] : "unknown", info.sends,
+         "sends_open=%u receives_open=%u queues=%u streams=%u streams_failed=%u tags=%u "
+         "tags_open=%u private=%s",
+         states[info.state % 7], info.kind < 7 ? kinds[info.kind] : "unknown", info.sends,
          info.send_pieces, info.inline_bytes, info.receives, info.receive_pieces, info.sends_open,
-         info.receives_open, info.queues, info.streams, info.streams_failed, private);
+         info.receives_open, info.queues, info.streams, info.streams_failed, info.tags,
+         info.tags_open, private);
     return status;
 }
 
@@ -402,7 +409,7 @@ int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
     crpc_queue queue = {it ? it->bits : 0};
     uint64_t limit = nanoseconds("timeout_ms");
     if (made && (IS("queue_open") || IS("queue_connect") || IS("queue_accept") ||
-                 IS("queue_blob") || IS("datagrams_open"))) {
+                 IS("queue_blob") || IS("datagrams_open") || IS("tags_open"))) {
         return make_queue(verb, made);
     } else if (made && (IS("target_open") || IS("target_of"))) {
         return make_target(verb, made);
@@ -437,6 +444,8 @@ int32_t queues_run(const char *verb, struct thing *it, struct thing *made)
         return do_post(it, text("opcode"));
     } else if (IS("post_receive")) {
         return do_post(it, "receive");
+    } else if (tags_opcode(verb)) {
+        return do_post(it, tags_opcode(verb));
     } else if (IS("memory")) {
         post_look(it->memory);
         return CRPC_OK;

@@ -60,6 +60,15 @@ crpc_queue_address queue_address_of_line(void);
 
 int32_t dynamic_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
 
+/* ---- tags.c ---- */
+
+struct post;
+struct post_result;
+const char *tags_opcode(const char *verb); /* that it posts, as post_take has it; or NULL */
+void tags_fill(struct post *post);         /* with what the line says of tags */
+void tags_result(const crpc_completion *done, const struct post *post, uint32_t index,
+                 struct post_result *result);
+
 /* ---- lanes.c ---- */
 
 int32_t lanes_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */

@@ -31,6 +31,7 @@ type runner struct {
 	queueBlobs map[string]*copyrpc.QueueBlob
 	queueNames sync.Map // by copyrpc.QueueHandle
 	letter     letter
+	tagWorks   sync.Map // *copyrpc.TagWork by number
 }
 
 func newRunner() *runner {
@@ -178,6 +179,9 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	if verb == "dci_open" || verb == "dct_open" {
 		return r.openDynamic(verb, l)
 	}
+	if verb == "tags_open" {
+		return r.openTags(l)
+	}
 	if verb == "target_of" {
 		return r.targetOf(l)
 	}
@@ -231,6 +235,8 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return r.ofQueue(it, verb, l)
 	case *pool:
 		return r.ofPool(it, verb, l)
+	case *tagPool:
+		return r.ofTagPool(it, verb, l)
 	case *letters:
 		return r.ofLetters(it, verb, l)
 	case *initiator:

@@ -31,13 +31,16 @@ func (l line) queueOptions(shared *copyrpc.SharedReceives) copyrpc.QueueOptions 
 		ConnectTimeout: l.milliseconds("connect_timeout_ms"), RetryTimeout: l.number("retry_timeout"), RetryCount: l.number("retry_count"),
 		NotReadyRetryCount: l.number("not_ready_retry_count"), ReadsMax: l.number("reads_max"), Private: []byte(l["private"]),
 		Sparse: l.number("sparse") != 0, QueueKey: uint32(l.number("queue_key")), Streams: l.number("streams"),
-		StreamFailuresMax: l.number("stream_failures_max"), AccessKey: l.big("access_key"),
+		StreamFailuresMax: l.number("stream_failures_max"), Tags: l.number("tags"), AccessKey: l.big("access_key"),
 	}
 }
 
 // queueOf is queueOptions with the receives that the line names.
 func (r *runner) queueOf(l line) copyrpc.QueueOptions {
 	if thing, ok := r.things.Load(l["shared"]); ok {
+		if tagged, ok := thing.(*tagPool); ok {
+			return l.queueOptions(tagged.Shared())
+		}
 		return l.queueOptions(thing.(*pool).SharedReceives)
 	}
 	return l.queueOptions(nil)
@@ -198,16 +201,22 @@ func (p *post) inPieces(i, first int) copyrpc.QueueOp {
 
 // tell tells the end of op i. What was posted one by one calls this from several goroutines.
 func (p *post) tell(i int, status string, done copyrpc.Completion, over string) {
-	receives := p.op.Opcode == copyrpc.QueueReceive
-	kind := map[bool]string{false: "completed", true: "taken"}[receives]
+	receives, matches := p.op.Opcode == copyrpc.QueueReceive, p.op.Opcode == copyrpc.QueueTagAdd
+	kind := "completed"
+	if receives {
+		kind = "taken"
+	} else if matches {
+		kind = "matched"
+	}
 	var data []byte
 	told, source := "", sentFrom(&done)
-	if status == "CRPC_OK" && (receives || p.op.Opcode == copyrpc.QueueRead) {
+	if status == "CRPC_OK" && (receives || matches || p.op.Opcode == copyrpc.QueueRead) {
 		for _, part := range p.parts(i) {
 			data = append(data, part...)
 		}
-		if receives {
-			data = data[:done.PayloadBytes]
+		if receives || matches {
+			tagged, header := p.tellMessage(i, &done)
+			told, data = tagged, data[header:done.PayloadBytes]
 		}
 		if receives && source != 0 {
 			data = data[copyrpc.QueueHeaderBytes:]
@@ -231,6 +240,8 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 		return
 	case status == "CRPC_OK" && (p.op.Opcode == copyrpc.QueueCompareSwap || p.op.Opcode == copyrpc.QueueFetchAdd):
 		told += " before=" + strconv.FormatUint(done.Token, 10)
+	case status == "CRPC_OK" && matches:
+		told += " queue=" + over
 	case status == "CRPC_OK" && receives:
 		received := done.Received()
 		if received.HasImmediate {
@@ -270,6 +281,9 @@ func (r *runner) post(it poster, name string, l line) error {
 	}
 	p := postOf(l, memory)
 	p.op.Target = r.targetHandle(l)
+	if _, ok := l["tag"]; ok {
+		p.fillTags("send_tagged", l)
+	}
 	queue, _ := it.(*copyrpc.Queue)
 	sends, _ := it.(sender)
 	batches, _ := it.(batcher)
@@ -372,7 +386,7 @@ func (r *runner) batch(queue batcher, p *post, region *copyrpc.Region, name stri
 
 func (r *runner) ofQueue(it *pair, verb string, l line) (string, error) {
 	switch verb {
-	case "post", "post_receive":
+	case "post", "post_receive", "send_tagged":
 		return "", r.post(it.Queue, it.name, l)
 	case "queue_modify":
 		return "", it.Modify(l.changes()...)

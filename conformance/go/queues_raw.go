@@ -167,6 +167,11 @@ func (r *raw) post(queue *rawThing, l line) (string, error) {
 		copy(mapped, p.memory)
 		p.memory = mapped
 	}
+	return r.submit(queue, p, region)
+}
+
+// submit submits what there is room for.
+func (r *raw) submit(queue *rawThing, p *post, region copyrpc.RegionHandle) (string, error) {
 	r.posts = append(r.posts, p)
 	accepted, status := 0, copyrpc.OK
 	for status == copyrpc.OK && accepted < p.count {
@@ -277,6 +282,10 @@ func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
 		queue, err := r.context.OpenDatagrams(number, options)
 		thing.handle = uint64(queue)
 		return "", err
+	case "tags_open":
+		queue, err := r.context.OpenTaggedReceives(number, options)
+		thing.handle = uint64(queue)
+		return "", err
 	case "target_open":
 		target, err := r.context.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{QueueKey: uint32(l.number("queue_key"))})
 		thing.handle = uint64(target)
@@ -313,6 +322,8 @@ func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
 	switch verb {
 	case "post", "post_receive":
 		return r.post(it, l)
+	case "post_tag", "remove_tag", "sync_tags", "send_tagged":
+		return r.postTags(it, verb, l)
 	case "memory":
 		return look(it.memory, l)
 	case "region":

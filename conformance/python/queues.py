@@ -11,7 +11,9 @@ from words import ACCESSES, payload, status_of, tell
 import copyrpc
 
 OPCODES = {name: getattr(copyrpc, f"QUEUE_{name.upper()}") for name in (
-    "send", "send_immediate", "send_invalidate", "write", "write_immediate", "read", "compare_swap", "fetch_add", "nop", "receive")}
+    "send", "send_immediate", "send_invalidate", "write", "write_immediate", "read", "compare_swap", "fetch_add", "nop", "receive",
+    "tag_add", "tag_remove", "tag_sync")}
+EVENTS = {"receive": "taken", "tag_add": "matched"}
 INDEX_BITS = 20  # of user_data: the index of an op in its line; above it, which line
 
 
@@ -48,12 +50,13 @@ class Post:
         return self.slices(index) if self.in_pieces else self.slices(index)[0]
 
     def tell(self, index, status, fields, size=None):
-        """`size` of a receive is what came; of a datagram, which has a source, with its header."""
+        """`size` of a receive is what came; of a datagram, which has a source, and of what is unexpected, with its header."""
         data = b""
-        if status == "CRPC_OK" and self.opcode in ("read", "receive"):
-            data = b"".join(bytes(part.memory) for part in self.slices(index))[copyrpc.HEADER_BYTES if "source" in fields else 0 : size]
+        if status == "CRPC_OK" and self.opcode in ("read", *EVENTS):
+            header = copyrpc.HEADER_BYTES if "source" in fields else copyrpc.TAG_HEADER_BYTES if "unexpected" in fields else 0
+            data = b"".join(bytes(part.memory) for part in self.slices(index))[header:size]
             fields = {"length": len(data), "checksum": zlib.crc32(data), **fields}
-        kind = "taken" if self.opcode == "receive" else "completed"
+        kind = EVENTS.get(self.opcode, "completed")
         if not self.summary:
             tell(f"event kind={kind}", id=self.id + index, status=status, **(fields if status == "CRPC_OK" else {}))
             return
@@ -213,7 +216,12 @@ class Queues:
                 fields = {"queue": over, "written": result.written, "immediate": result.immediate, "invalidated": result.invalidated}
                 if isinstance(result.queue, copyrpc.DatagramQueue):
                     fields["source"], self.letter = result.source.queue_pair_number, result
+                if result.unexpected:
+                    fields.update(self.unexpected_fields(post, index))
                 fields = {key: value for key, value in fields.items() if value is not None}
+            elif post.opcode == "tag_add":
+                size, over = result.size, result.queue
+                fields = {"tag": result.tag, "context": result.context, "queue": over.user_data if over is not None else ""}
             elif post.opcode in ("compare_swap", "fetch_add"):
                 fields = {"before": result}
         except (Exception, asyncio.CancelledError) as error:
@@ -274,14 +282,19 @@ class Queues:
             fields.update(written=written, queue=over.user_data if over is not None else "")
             if source is not None:
                 fields["source"] = source
+            if done.flags & copyrpc.COMPLETION_SYNC:
+                fields.update(self.unexpected_fields(post, index))
             if done.flags & copyrpc.COMPLETION_IMMEDIATE:
                 fields["immediate"] = done.reply_bytes_max
             elif done.flags & copyrpc.COMPLETION_INVALIDATED:
                 fields["invalidated"] = done.reply_bytes_max
+        elif post.opcode == "tag_add":
+            over = self.queue_names.get(done.endpoint)
+            fields.update(tag=done.token, context=done.view & 0xFFFFFFFF, queue=over.user_data if over is not None else "")
         elif post.opcode in ("compare_swap", "fetch_add"):
             fields["before"] = done.token
         status = copyrpc.CopyrpcError("", done.status).status_name
-        post.tell(index, status, fields, done.payload_bytes if post.opcode == "receive" else None)
+        post.tell(index, status, fields, done.payload_bytes if post.opcode in EVENTS else None)
 
     # ---- Memory ----
 

@@ -13,18 +13,19 @@ from datagrams import Datagrams
 from dynamic import Dynamic
 from lanes import Lanes
 from queues import Queues, text_of
+from tags import Tags
 from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
 
 import copyrpc
 
 
-class Runner(Channels, Queues, Datagrams, Dynamic, Lanes):
+class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Tags):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
         self.context = None
         self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
-        self.arrays, self.posts, self.queue_names, self.letter = False, [], {}, None
+        self.arrays, self.posts, self.queue_names, self.letter, self.tag_works = False, [], {}, None, {}
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)
