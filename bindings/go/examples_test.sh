@@ -43,6 +43,14 @@ if [ "${1:-}" != inside ]; then
     readme_block_dc c > "$work/dc_go/dc.c"
     check "the Go sender to DCTs of docs/queues.md builds as printed" bash -c "cd '$work/dc_go/sender' && sh -e '$work/hello_go/commands'"
     check "and the receiver" cc -I"$source/capi" -o "$work/dc_go/dc" "$work/dc_go/dc.c" -L"$build/capi" -lcopyrpc
+    # Its receiver of messages with tags, in Go, and the program in C that sends to it.
+    mkdir -p "$work/tags_go/receiver"
+    export readme=$source/docs/queues.md
+    readme_block "TM-SRQ: messages that find their buffer" go > "$work/tags_go/receiver/main.go"
+    readme_block "TM-SRQ: messages that find their buffer" c > "$work/tags_go/tags.c"
+    unset readme
+    check "its receiver of tags in Go builds as printed" bash -c "cd '$work/tags_go/receiver' && sh -e '$work/hello_go/commands'"
+    check "and what sends to it" cc -I"$source/capi" -o "$work/tags_go/tags" "$work/tags_go/tags.c" -L"$build/capi" -lcopyrpc
     # The same of docs/lanes.md.
     mkdir -p "$work/lanes_go/client"
     export readme=$source/docs/lanes.md
@@ -119,6 +127,25 @@ fans_out() {
 }
 check "Go sends to two DCTs in C, and not to one that there is not" fans_out
 kill "${dcts[@]}" && wait "${dcts[@]}" 2>/dev/null
+"$work/tags_go/receiver/hello" $address:7487 > "$work/tagged" &
+server=$!
+sends() { # TAG TEXT
+    for _ in $(seq 600); do # until it listens
+        timeout 60 "$work/tags_go/tags" $address:7487 "$1" "$2" > "$work/sent" && break
+        sleep 0.1
+    done
+    cat "$work/sent"
+    [ "$(cat "$work/sent")" = CRPC_OK ]
+}
+check "C sends a message with a tag to Go" sends 1 moon
+check "and one with another tag" sends 300 "384400 km"
+check "and one that nobody waits for" sends 7 sun
+finds() {
+    wait $server
+    cat "$work/tagged"
+    [ "$(cat "$work/tagged")" = "$(printf '%s\n' "word: moon" "number: 384400 km" "tag 7: sun")" ]
+}
+check "each finds its buffer" finds
 
 "$work/lanes_go/server" $address:7486 &
 server=$!
