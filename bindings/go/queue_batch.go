@@ -182,6 +182,9 @@ func (b *queueBatch) begin(w *Work, count int) error {
 	case q.closed.Load():
 		return errorf(opBatch, ErrClosed, "the queue was closed")
 	}
+	if b.work != nil && b.work.tagged != nil { // nobody can look at that any more
+		q.looked(b.work)
+	}
 	w.many = &batchWork{batch: b, ops: b.ops[:count], done: b.done[:count], left: count, first: count}
 	if count > 0 {
 		if err := q.admit(w); err != nil {

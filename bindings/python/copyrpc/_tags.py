@@ -309,7 +309,7 @@ class TaggedReceiveQueue(SharedReceiveQueue):
         removal = self._removing(work)
         if removal is not None:
             self._begin_removal(removal)
-            self._pump._wait(lambda: removal.done() and (work.done() or removal._status == _NOT_FOUND))
+            self._pump._wait(removal.done)  # the work's end comes first, if the memory was taken back
         if work._status is None:
             work._abandon()
             raise error_of(lib.CRPC_E_TIMEOUT, "receive_tag: a message has begun to come in, and its memory is in use until it has ended")
