@@ -338,6 +338,27 @@ func TestTagsEnd(t *testing.T) {
 	is(t, p.tagged.Sync(p.ctx), copyrpc.ErrClosed)
 }
 
+func TestTagsRunLow(t *testing.T) {
+	p := newTags(t)
+	for i := 0; i < 3; i++ {
+		if _, err := p.tagged.Shared().PostReceive(p.there.Slice(64*i, 64*i+64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	low := make(chan error, 1)
+	go func() { low <- p.tagged.Shared().RunLow(p.ctx, 2) }()
+	for limit := 0; limit != 2; {
+		info, err := p.tagged.Shared().Info()
+		check(t, err)
+		check(t, p.ctx.Err())
+		limit = info.SRQLimit
+	}
+	for i := 0; i < 2; i++ {
+		check(t, p.left.SendBytes(p.ctx, []byte("takes one")))
+	}
+	check(t, <-low)
+}
+
 func TestTagsBadInput(t *testing.T) {
 	p := newTags(t)
 	_, err := p.tagged.PostReceive(p.there.Slice(0, 64), 5, 4)

@@ -447,3 +447,18 @@ def test_answers_that_are_cut(address):
                 cuts += 1
         joined([thread])
         assert not wrong and cuts > 100
+
+
+def test_receives_with_tags_that_are_cut():
+    """While they begin, and while they wait for a message that does not come: the memory is taken back."""
+    with copyrpc.Context(queues=True) as context:
+        tagged = context.tagged_queue(copyrpc.QueueOptions(receives=1, tags=4))
+        region = context.register(bytearray(64), "local_write")
+        completions = copyrpc.CompletionArray(1)
+        for at in range(1, 121):
+            with pytest.raises(Cut), cut(at):
+                tagged.receive_tag(region, 5)
+            while tagged.info().tags_open or context._pending:
+                context.poll(completions)
+            assert not any(box.waiting for box in tagged._boxes()), at
+        assert tagged.synchronize(timeout=60) is True

@@ -441,6 +441,18 @@ def test_arrays_that_the_application_polls(queue_context, pair, region):
     assert sorted(seen) == [(1, lib.CRPC_E_CANCELED, 0), (2, 0, 2), (3, 0, 0)]
 
 
+def test_receives_run_low(pair, region):
+    tagged, sender = pair
+    for index in range(3):
+        tagged.post_receive(region[index * 64 : index * 64 + 64])
+    thread = threading.Timer(0.05, lambda: [sender.send(b"takes one") for _ in range(2)])
+    thread.start()
+    tagged.run_low(2, timeout=60)
+    thread.join()
+    with pytest.raises(copyrpc.InvalidArgument):
+        tagged.run_low(17, timeout=60)
+
+
 # ---- Documentation ----
 
 
