@@ -57,12 +57,13 @@ type Work struct {
 	inline   unsafe.Pointer // C memory with a copy of its payload; nil: none
 	many     *batchWork     // of a QueueBatch; nil: this is of one op, and the result above is its
 	over     atomic.Bool    // all is written that is above
-	tagged   *queue         // of TaggedReceives, and what follows is of those; nil: it is of another queue
-	removes  *Work          // what a removal concerns
 	done     chan struct{}
 
-	unseen    int  // unexpected messages that nobody has asked for. Guarded by the queue's mutex
-	abandoned bool // nobody will ask for them. Likewise
+	// Of TaggedReceives; see tag.go.
+	tagged    *queue // nil: it is of another queue
+	removes   *Work  // what a removal concerns
+	unseen    int    // unexpected messages that nobody has asked for. Guarded by the queue's mutex
+	abandoned bool   // nobody will ask for them. Likewise
 }
 
 // Done returns a Go channel that is closed when the op has completed.

@@ -125,6 +125,21 @@ func TestTagsFindTheirBuffers(t *testing.T) {
 	}
 }
 
+func TestTagsOfRendezvous(t *testing.T) {
+	p := newTags(t)
+	w := p.post(t, 0, 5, tagAny)
+	request := make([]byte, 32)
+	check(t, copyrpc.WriteTagHeader(request, 5, 9))
+	request[0] = copyrpc.TagRendezvous
+	check(t, p.left.SendBytes(p.ctx, request))
+	matched, err := w.Wait(p.ctx)
+	check(t, err)
+	if matched != (copyrpc.Matched{Bytes: 32, Tag: 5, Context: 9, Queue: p.right.Handle(), Rendezvous: true}) ||
+		!bytes.Equal(p.there.Bytes()[:32], request) {
+		t.Fatalf("%+v", matched)
+	}
+}
+
 func TestTagsAreTakenBack(t *testing.T) {
 	p := newTags(t)
 	first, second := p.post(t, 0, 5, tagAny), p.post(t, 64, 5, tagAny)

@@ -128,6 +128,16 @@ def test_the_oldest_that_matches_gets_it(pair, region):
         assert work.wait(30).size == 1 and region.memory[index * 64] == ord("0") + index
 
 
+def test_a_rendezvous_is_left_to_the_application(pair, region):
+    tagged, sender = pair
+    work = tagged.post_receive_tag(region[0:64], 5)
+    request = b"\1" + copyrpc.tag_header(5, 9)[1:] + bytes(range(16))  # where the payload is, as other programs say it
+    sender.send(request)
+    matched = work.wait(30)
+    assert matched.rendezvous and (matched.size, matched.tag, matched.context) == (32, 5, 9)
+    assert region.memory[0:32] == request and copyrpc.read_tag_header(region.memory[0:32]).kind == "rendezvous"
+
+
 def test_places_are_used_again(pair, region):
     tagged, sender = pair
     for turn in range(5 * TAGS):
