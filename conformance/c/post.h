@@ -60,7 +60,8 @@ struct post_result {
     uint32_t immediate;
     uint64_t written;
     const char *queue;
-    uint32_t header; /* what precedes a datagram, or an unexpected message with a tag, and `bytes` counts; 0 = nothing */
+    uint32_t
+        header; /* what precedes a datagram, or an unexpected message with a tag, and `bytes` counts; 0 = nothing */
     uint32_t source; /* of a datagram: the number of the queue pair that has sent it */
     int tagged;      /* the message has a tag */
     uint64_t tag;
