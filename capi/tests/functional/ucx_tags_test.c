@@ -281,6 +281,7 @@ static void start(const char *name)
     setenv("UCX_TLS", "rc_x", 1);
     setenv("UCX_NET_DEVICES", device, 1);
     setenv("UCX_RC_MLX5_TM_ENABLE", "y", 1);
+    setenv("UCX_RNDV_THRESH", "inf", 1); /* some versions would READ messages of 2048 bytes */
     foreign_start((const char *const[]){"ucx_perftest", "-t", name, "-s", length, "-n", rounds,
                                         "-w", "0", "-p", port, "127.0.0.1", NULL});
 }
