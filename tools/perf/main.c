@@ -58,6 +58,15 @@ static const struct argp_option option_table[] = {
      "fetch-and-add or compare-and-swap of 8 bytes; add", 2},
     {"datagrams", OPTION_DATAGRAMS, NULL, 0,
      "with --send: datagrams (UD), of at most one packet, 1k; some may be lost", 2},
+    {"dc", OPTION_DC, NULL, 0,
+     "the op (WRITE, if none is named) goes from a DCI to DCTs; on mlx5 devices", 2},
+    {"streams", OPTION_STREAMS, "COUNT", 0, "with --dc: streams of each DCI, in turn; none", 2},
+    {"targets", OPTION_TARGETS, "COUNT", 0, "with --dc: DCTs of each DCI, in turn, 1 to 64; 1", 2},
+    {"tag", OPTION_TAG, "expected|unexpected", OPTION_ARG_OPTIONAL,
+     "SENDs with tags to a TM-SRQ, whose device matches them, or (unexpected) its program; "
+     "expected. "
+     "--depth is 32",
+     2},
     {"all", 'a', NULL, 0, "all sizes: as --size 2:8M", 2},
     {"latency", OPTION_LATENCY, NULL, 0,
      "one op at a time; of SEND and WRITE half of the time until the answer; 2 bytes, 220 inline",
@@ -210,6 +219,16 @@ static void take_atomic(const char *which, struct perf_options *options, struct 
     take_opcode(options, swap ? CRPC_QUEUE_COMPARE_SWAP : CRPC_QUEUE_FETCH_ADD, state);
 }
 
+static void take_tag(const char *which, struct perf_options *options, struct argp_state *state)
+{
+    if (which && strcmp(which, "expected") != 0 && strcmp(which, "unexpected") != 0) {
+        argp_error(state, "--tag is 'expected' or 'unexpected', not '%s'", which);
+    }
+    bool unexpected = which && strcmp(which, "unexpected") == 0;
+    options->queues = true;
+    options->tags = unexpected ? PERF_TAGS_UNEXPECTED : PERF_TAGS_EXPECTED;
+}
+
 static void check(struct command *command, struct argp_state *state)
 {
     struct perf_options *options = &command->options;
@@ -324,6 +343,18 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_DATAGRAMS:
         options->datagrams = true;
         break;
+    case OPTION_DC:
+        options->queues = options->dc = true;
+        break;
+    case OPTION_STREAMS:
+        options->streams = (uint32_t)number(argument, UINT16_MAX, state);
+        break;
+    case OPTION_TARGETS:
+        options->targets = (uint32_t)number(argument, PERF_TARGETS_MAX, state);
+        break;
+    case OPTION_TAG:
+        take_tag(argument, options, state);
+        break;
     case OPTION_LATENCY:
         options->latency = true;
         break;
@@ -383,6 +414,7 @@ crpc_context *perf_open(const struct perf_options *options)
         memcpy(wanted.rails, options->rails, sizeof(wanted.rails));
     } else if (options->queues) {
         wanted.flags = CRPC_CONTEXT_QUEUES;
+        wanted.queues_max = PERF_QUEUES_MAX;
     }
     if (crpc_context_open(&wanted, &context, &error) < 0) {
         perf_failed("cannot open a device", error.message);
@@ -435,7 +467,7 @@ int main(int argc, char **argv)
         .args_doc = "server [ADDRESS]\nclient ADDRESS",
         .doc = "Measures calls over RDMA: how many a second, and how long each takes; with "
                "--channels, messages over two rails; with --write, --read, --send or --atomic, the "
-               "queues of the NIC.\v"
+               "queues of the NIC (--dc and --tag: of its further kinds).\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
     argp_program_version_hook = version_print;

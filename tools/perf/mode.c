@@ -8,7 +8,9 @@
 #define SWEEP_BYTES_MIN 2u
 #define SWEEP_BYTES_MAX (8u << 20)
 #define DATAGRAM_BYTES 1024u /* fits into the packets of all devices but a few */
-#define INLINE_BYTES 220u /* with --latency, as perftest */
+#define INLINE_BYTES 220u    /* with --latency, as perftest */
+#define DEPTH 128u
+#define TAGGED_DEPTH 32u /* a quarter of the buffers with tags that the first devices have */
 
 #define ALL (MODE_CALLS | MODE_CHANNELS | MODE_QUEUES)
 
@@ -36,6 +38,10 @@ static const struct {
     {OPTION_LATENCY, MODE_QUEUES, "--latency"},
     {OPTION_INLINE, MODE_QUEUES, "--inline"},
     {OPTION_DATAGRAMS, MODE_QUEUES, "--datagrams"},
+    {OPTION_DC, MODE_QUEUES, "--dc"},
+    {OPTION_STREAMS, MODE_QUEUES, "--streams"},
+    {OPTION_TARGETS, MODE_QUEUES, "--targets"},
+    {OPTION_TAG, MODE_QUEUES, "--tag"},
     {'q', ALL, "--depth"},
     {'s', ALL, "--size"},
     {'t', ALL, "--time"},
@@ -104,6 +110,31 @@ static bool is_atomic(const struct perf_options *options)
     return options->opcode == CRPC_QUEUE_FETCH_ADD || options->opcode == CRPC_QUEUE_COMPARE_SWAP;
 }
 
+static const char *finish_kind(struct perf_options *options, uint64_t given)
+{
+    const bool tags = options->tags != PERF_TAGS_NONE;
+    if (options->datagrams + options->dc + tags > 1) {
+        return "--datagrams, --dc and --tag are three things";
+    }
+    if (!options->dc && (mode_given(given, OPTION_STREAMS) || mode_given(given, OPTION_TARGETS))) {
+        return "--streams and --targets are of --dc";
+    }
+    if (options->dc && mode_given(given, OPTION_TARGETS) && options->targets == 0) {
+        return "a DCI sends to 1 to 64 targets";
+    }
+    options->targets = options->dc && options->targets == 0 ? 1 : options->targets;
+    if (options->datagrams && options->opcode != CRPC_QUEUE_SEND) {
+        return "only messages can be datagrams: --send --datagrams";
+    }
+    if (tags && options->opcode != CRPC_QUEUE_SEND) {
+        return "only messages have tags: --send --tag";
+    }
+    if (tags && options->inline_bytes > CRPC_QUEUE_INLINE_BYTES_MAX - CRPC_TAG_HEADER_BYTES) {
+        return "behind a tag, at most 496 bytes are inline";
+    }
+    return NULL;
+}
+
 static const char *finish_sizes(struct perf_options *options, uint64_t given)
 {
     if (mode_given(given, 'a') && mode_given(given, 's')) {
@@ -129,7 +160,9 @@ static const char *finish_latency(struct perf_options *options, uint64_t given)
 {
     bool answered = options->opcode == CRPC_QUEUE_SEND || options->opcode == CRPC_QUEUE_WRITE;
     if (!options->latency) {
-        options->depth = mode_given(given, 'q') ? options->depth : 128;
+        options->depth = mode_given(given, 'q')            ? options->depth
+                         : options->tags == PERF_TAGS_NONE ? DEPTH
+                                                           : TAGGED_DEPTH;
         return NULL;
     }
     if (mode_given(given, 'q') || options->both || options->queue_pairs != 1) {
@@ -154,7 +187,12 @@ const char *mode_finish_queues(struct perf_options *options, uint64_t given, boo
                     : NULL;
     }
     if (!options->opcode) {
-        return "--queues is of the server; a client says --write, --read, --send or --atomic";
+        options->opcode = options->dc ? CRPC_QUEUE_WRITE : options->tags ? CRPC_QUEUE_SEND : 0;
+    }
+    if (!options->opcode) {
+        return "--queues is of the server; a client says --write, --read, --send, --atomic, --dc "
+               "or "
+               "--tag";
     }
     options->queue_pairs = options->queue_pairs ? options->queue_pairs : 1;
     if (options->queue_pairs > PERF_QUEUE_PAIRS_MAX) {
@@ -167,9 +205,7 @@ const char *mode_finish_queues(struct perf_options *options, uint64_t given, boo
         (is_atomic(options) || options->opcode == CRPC_QUEUE_READ)) {
         return "only SEND and WRITE can be inline";
     }
-    if (options->datagrams && options->opcode != CRPC_QUEUE_SEND) {
-        return "only messages can be datagrams: --send --datagrams";
-    }
-    const char *why = finish_sizes(options, given);
+    const char *why = finish_kind(options, given);
+    why = why ? why : finish_sizes(options, given);
     return why ? why : finish_latency(options, given);
 }

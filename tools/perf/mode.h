@@ -34,6 +34,10 @@ enum {
     OPTION_LATENCY,
     OPTION_INLINE,
     OPTION_DATAGRAMS,
+    OPTION_DC,
+    OPTION_STREAMS,
+    OPTION_TARGETS,
+    OPTION_TAG,
 };
 
 /* Notes that an option was given. */

@@ -6,8 +6,8 @@
  *   report.c   progress, table, JSON, the demo's line
  *
  * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
- * channel_client.c, channel_report.c. With --write, --read, --send or --atomic, it uses queues: traffic.c,
- * queue_server.c, queue_client.c, queue_report.c.
+ * channel_client.c, channel_report.c. With --write, --read, --send or --atomic, it uses queues: traffic.c, traffic_ops.c,
+ * address.c, datagrams.c, dc.c, tags.c, queue_server.c, queue_client.c, queue_report.c.
  */
 #ifndef TOOLS_PERF_PERF_H
 #define TOOLS_PERF_PERF_H
@@ -24,11 +24,15 @@
 #define PERF_DEPTH_MAX 65536 /* open calls on all endpoints together */
 #define PERF_BYTES_MAX (64u << 20)
 #define PERF_QUEUE_PAIRS_MAX 64 /* of queues */
+#define PERF_TARGETS_MAX 64     /* of a DCI */
+#define PERF_QUEUES_MAX 65536
 #define PERF_PEER_RING_BYTES_MAX (64u << 20)
 
 /* Method 0 requests an echo. This method requests as many bytes as the first four bytes of the
  * request say. */
 #define PERF_METHOD_SIZED 1
+
+enum perf_tags { PERF_TAGS_NONE, PERF_TAGS_EXPECTED, PERF_TAGS_UNEXPECTED };
 
 struct perf_options {
     const char *device;
@@ -69,6 +73,10 @@ struct perf_options {
     uint8_t opcode; /* CRPC_QUEUE_*; 0 = the server serves all */
     bool latency;
     bool datagrams;
+    bool dc;
+    uint32_t streams; /* of each DCI; 0 = none */
+    uint32_t targets; /* DCTs of each DCI; 0 = 1 */
+    enum perf_tags tags;
     uint32_t inline_bytes;
 };
 

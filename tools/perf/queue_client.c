@@ -64,8 +64,7 @@ static void take(struct client *client, const crpc_completion *completion, uint6
 {
     struct queue_state *state = (struct queue_state *)(uintptr_t)completion->endpoint_user_data;
     if (!(completion->flags & CRPC_COMPLETION_OF_QUEUE) || !state ||
-        (state->traffic.queue.bits != completion->endpoint.bits &&
-         traffic_queue(&state->traffic).bits != completion->endpoint.bits)) {
+        !traffic_owns(&state->traffic, completion->endpoint.bits)) {
         return;
     }
     switch (completion->kind) {
@@ -122,14 +121,19 @@ static struct traffic_plan plan_of(const struct perf_options *options, uint32_t 
 {
     bool ping_pong = options->latency &&
                      (options->opcode == CRPC_QUEUE_SEND || options->opcode == CRPC_QUEUE_WRITE);
-    return (struct traffic_plan){.magic = TRAFFIC_MAGIC,
-                                 .opcode = options->opcode,
-                                 .flags = (uint8_t)((options->both ? TRAFFIC_BOTH : 0) |
-                                                    (options->datagrams ? TRAFFIC_DATAGRAMS : 0) |
-                                                    (ping_pong ? TRAFFIC_PING_PONG : 0)),
-                                 .depth = ping_pong ? TRAFFIC_PING_PONG_DEPTH : options->depth,
-                                 .bytes = bytes,
-                                 .inline_bytes = options->inline_bytes};
+    const uint32_t flags =
+        (options->both ? TRAFFIC_BOTH : 0) | (options->datagrams ? TRAFFIC_DATAGRAMS : 0) |
+        (options->dc ? TRAFFIC_DC : 0) | (options->tags != PERF_TAGS_NONE ? TRAFFIC_TAGS : 0) |
+        (options->tags == PERF_TAGS_UNEXPECTED ? TRAFFIC_UNEXPECTED : 0);
+    return (struct traffic_plan){
+        .magic = TRAFFIC_MAGIC,
+        .opcode = options->opcode,
+        .flags = (uint8_t)(flags | (ping_pong ? TRAFFIC_PING_PONG : 0)),
+        .depth = (uint16_t)(ping_pong ? TRAFFIC_PING_PONG_DEPTH : options->depth),
+        .inline_bytes = (uint16_t)options->inline_bytes,
+        .streams = (uint16_t)options->streams,
+        .targets = (uint16_t)options->targets,
+        .bytes = bytes};
 }
 
 /* With what the server has to say to it. */
@@ -146,6 +150,24 @@ static int say_refusal(const struct client *client, const struct queue_state *st
     snprintf(text, sizeof(text), "%s%s%.*s", client->error.message, bytes ? ": " : "", (int)bytes,
              (const char *)info.private_data);
     return perf_failed(client->options->address, text);
+}
+
+static int say_why_lost(const struct client *client)
+{
+    for (uint32_t i = 0; i < client->connected; i++) {
+        const struct traffic *traffic = &client->queues[i].traffic;
+        crpc_error error = {.struct_size = sizeof(error)};
+        if (traffic->lost && traffic->lost_status == CRPC_E_TIMEOUT) {
+            return perf_failed("a datagram was lost", "its answer did not come within 10 s");
+        }
+        if (traffic->lost) {
+            crpc_queue_get_error(client->context, traffic_sender(traffic), &error);
+            return perf_failed("a queue was lost", error.status
+                                                       ? error.message
+                                                       : crpc_status_text(traffic->lost_status));
+        }
+    }
+    return EXIT_SUCCESS;
 }
 
 static int connect_one(struct client *client, struct queue_state *state)
@@ -168,13 +190,13 @@ static int connect_one(struct client *client, struct queue_state *state)
         return perf_failed(client->options->address, client->error.message);
     }
     traffic_receive(traffic);
-    while (!traffic->begun && !state->failed) {
+    while (!traffic->begun && !state->failed && !traffic->lost) {
         wait_or_step(client);
         if (perf_stop) {
             return perf_failed(client->options->address, "interrupted while connecting");
         }
     }
-    return state->failed ? say_refusal(client, state) : EXIT_SUCCESS;
+    return state->failed ? say_refusal(client, state) : say_why_lost(client);
 }
 
 static int connect_all(struct client *client)
@@ -405,7 +427,7 @@ static void add_stats(const struct client *client, struct queue_row *row, bool a
 {
     for (uint32_t i = 0; i < client->connected; i++) {
         crpc_queue_stats stats = {.struct_size = sizeof(stats)};
-        crpc_queue_get_stats(client->context, traffic_queue(&client->queues[i].traffic), &stats);
+        crpc_queue_get_stats(client->context, traffic_sender(&client->queues[i].traffic), &stats);
         row->doorbells += add ? stats.doorbells : -stats.doorbells;
         row->signaled_wqes += add ? stats.signaled_wqes : -stats.signaled_wqes;
     }
@@ -421,24 +443,6 @@ static uint64_t ops_back(struct client *client)
         state->back_before = state->report.done;
     }
     return done;
-}
-
-static int say_why_lost(const struct client *client)
-{
-    for (uint32_t i = 0; i < client->connected; i++) {
-        const struct traffic *traffic = &client->queues[i].traffic;
-        crpc_error error = {.struct_size = sizeof(error)};
-        if (traffic->lost && traffic->lost_status == CRPC_E_TIMEOUT) {
-            return perf_failed("a datagram was lost", "its answer did not come within 10 s");
-        }
-        if (traffic->lost) {
-            crpc_queue_get_error(client->context, traffic->queue, &error);
-            return perf_failed("a queue was lost", error.status
-                                                       ? error.message
-                                                       : crpc_status_text(traffic->lost_status));
-        }
-    }
-    return EXIT_SUCCESS;
 }
 
 static int measure(struct client *client)

@@ -17,16 +17,25 @@ static double per(uint64_t count, uint64_t ops)
     return ops ? (double)count / (double)ops : 0;
 }
 
+static const char *tags_name(const struct perf_options *options)
+{
+    return options->tags == PERF_TAGS_EXPECTED     ? "expected"
+           : options->tags == PERF_TAGS_UNEXPECTED ? "unexpected"
+                                                   : NULL;
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void begin_json(const struct perf_options *options, const crpc_context_info *context)
 {
-    report = json_pack("{s:s, s:b, s:s, s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:[]}", "op",
-                       traffic_name(options->opcode), "datagrams", (int)options->datagrams,
-                       "device", context->device, "driver", text_of_driver(context->driver),
-                       "queue_pairs", (int)options->queue_pairs, "depth", (int)options->depth,
-                       "both", (int)options->both, "latency", (int)options->latency, "wait",
-                       (int)options->wait, "inline_bytes", (int)options->inline_bytes, "results");
+    report = json_pack(
+        "{s:s, s:b, s:b, s:i, s:i, s:s?, s:s, s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:[]}", "op",
+        traffic_name(options->opcode), "datagrams", (int)options->datagrams, "dc", (int)options->dc,
+        "streams", (int)options->streams, "targets", (int)options->targets, "tags",
+        tags_name(options), "device", context->device, "driver", text_of_driver(context->driver),
+        "queue_pairs", (int)options->queue_pairs, "depth", (int)options->depth, "both",
+        (int)options->both, "latency", (int)options->latency, "wait", (int)options->wait,
+        "inline_bytes", (int)options->inline_bytes, "results");
 }
 
 static void add_json(const struct queue_row *row)
@@ -49,15 +58,29 @@ static void add_json(const struct queue_row *row)
 
 /* ---- For people ------------------------------------------------------------------------------ */
 
+static const char *kind_name(const struct perf_options *options)
+{
+    return options->datagrams                      ? " of datagrams"
+           : options->dc                           ? " over DC"
+           : options->tags == PERF_TAGS_EXPECTED   ? " with tags"
+           : options->tags == PERF_TAGS_UNEXPECTED ? " with tags that nobody expects"
+                                                   : "";
+}
+
 static void begin_table(const struct perf_options *options, const crpc_context_info *context)
 {
-    printf("%s%s by %s on %s", traffic_name(options->opcode),
-           options->datagrams ? " of datagrams" : "", text_of_driver(context->driver),
-           context->device);
+    printf("%s%s by %s on %s", traffic_name(options->opcode), kind_name(options),
+           text_of_driver(context->driver), context->device);
     if (options->latency) {
         printf(", one at a time");
     } else {
         printf(": %u x %u ops open", options->queue_pairs, options->depth);
+    }
+    if (options->dc) {
+        printf(", to %u %s each", options->targets, options->targets == 1 ? "DCT" : "DCTs");
+    }
+    if (options->streams) {
+        printf(", %u %s each", options->streams, options->streams == 1 ? "stream" : "streams");
     }
     if (options->inline_bytes) {
         printf(", up to %u B inline", options->inline_bytes);

@@ -37,12 +37,12 @@ static struct traffic **free_place(struct server *server)
  * nothing more has come. */
 static bool is_watched(const struct traffic *client)
 {
-    return client->sends || client->datagrams.bits;
+    return client->sends || client->plan.flags & TRAFFIC_DATAGRAMS;
 }
 
 static void drop(struct server *server, struct traffic **place)
 {
-    server->watching -= (*place)->begun && is_watched(*place);
+    server->watching -= (*place)->connected && is_watched(*place);
     traffic_close(*place);
     free(*place);
     *place = NULL;
@@ -67,11 +67,13 @@ static const char *open_client(struct server *server, crpc_queue queue, struct t
         return why;
     }
     *place = calloc(1, sizeof(**place));
-    if (!*place ||
-        !traffic_open(*place, server->context, &plan, true, (uint64_t)(uintptr_t)place)) {
+    if (!*place) {
+        return "no memory";
+    }
+    if (!traffic_open(*place, server->context, &plan, true, (uint64_t)(uintptr_t)place)) {
         free(*place);
         *place = NULL;
-        return "no memory, or no queue, for its messages";
+        return traffic_why();
     }
     uint32_t index = (uint32_t)(place - server->clients);
     server->places = index < server->places ? server->places : index + 1;
@@ -89,7 +91,7 @@ static void accept_client(struct server *server, crpc_queue queue)
     const char *why = open_client(server, queue, place);
     if (why) {
         perf_failed("client refused", why);
-        crpc_queue_reject(server->context, queue, why, (uint32_t)strlen(why));
+        crpc_queue_reject(server->context, queue, why, (uint32_t)strnlen(why, TRAFFIC_WHY_BYTES));
         return;
     }
     struct traffic *client = *place;
@@ -139,8 +141,7 @@ static void take(struct server *server, const crpc_completion *completion, uint6
         return;
     }
     if (!(completion->flags & CRPC_COMPLETION_OF_QUEUE) || !place || !*place ||
-        ((*place)->queue.bits != completion->endpoint.bits &&
-         traffic_queue(*place).bits != completion->endpoint.bits)) {
+        !traffic_owns(*place, completion->endpoint.bits)) {
         return; /* of a client that has gone */
     }
     struct traffic *client = *place;

@@ -42,6 +42,18 @@ check "perf refuses queues that are too deep" fails_and_says "1 to 8192" "$perf"
 check "perf refuses latency in depth" fails_and_says "one op at a time" "$perf" client --send --latency -q 2 127.0.0.1:1
 check "perf refuses latency both ways" fails_and_says "one op at a time" "$perf" client --send --latency --both 127.0.0.1:1
 check "perf refuses to sleep for WRITEs" fails_and_says "nothing wakes" "$perf" client --write --latency --wait 127.0.0.1:1
+check "perf refuses streams without DC" fails_and_says "are of --dc" "$perf" client --write --streams 4 127.0.0.1:1
+check "perf refuses targets without DC" fails_and_says "are of --dc" "$perf" client --tag --targets 4 127.0.0.1:1
+check "perf refuses a DCI without targets" fails_and_says "1 to 64 targets" "$perf" client --dc --targets 0 127.0.0.1:1
+check "perf refuses more than 64 targets" fails_and_says "no number up to 64" "$perf" client --dc --targets 65 127.0.0.1:1
+check "perf refuses more streams than an op can name" fails_and_says "no number up to 65535" "$perf" client --dc --streams 65536 127.0.0.1:1
+check "perf refuses tags over DC" fails_and_says "are three things" "$perf" client --send --dc --tag 127.0.0.1:1
+check "perf refuses datagrams over DC" fails_and_says "are three things" "$perf" client --send --dc --datagrams 127.0.0.1:1
+check "perf refuses WRITEs with tags" fails_and_says "only messages have tags" "$perf" client --write --tag 127.0.0.1:1
+check "perf refuses tags that there are not" fails_and_says "'expected' or 'unexpected', not 'hoped'" "$perf" client --tag=hoped 127.0.0.1:1
+check "perf refuses more inline than fits behind a tag" fails_and_says "at most 496" "$perf" client --tag --inline 500 127.0.0.1:1
+check "perf refuses to sleep for WRITEs over DC" fails_and_says "nothing wakes" "$perf" client --dc --latency --wait 127.0.0.1:1
+check "perf refuses DC for calls" fails_and_says "does what its clients say" "$perf" server --dc
 check "perf wants to know what a client does" fails_and_says "--queues is of the server" "$perf" client --queues 127.0.0.1:1
 check "perf refuses what a server is told by clients" fails_and_says "does what its clients say" "$perf" server --queues -s 8
 check "perf refuses more queue pairs than channels have" fails_and_says "1 to 8 queue pairs" "$perf" client --channels --queue-pairs 9 127.0.0.1:1

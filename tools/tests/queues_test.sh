@@ -1,28 +1,11 @@
 #!/usr/bin/env bash
 # queues_test.sh PERF: copyrpc-perf of queues on a device: each op, sizes, directions, latency, and what goes wrong. Prints TAP.
-device=${TEST_DEVICE:-rxe0} address=${TEST_ADDRESS:-10.99.0.1} driver=${TEST_DRIVER:-verbs}
-perf=$1
-. "$(dirname "$0")/tap.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
-
-says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
-listening() { says "$1" '^listening'; }
-json() { python3 -I -S -c "import json; r = json.load(open('$work/json')); rows = r['results']; assert $1, r"; }
-measure() { timeout 60 "$perf" client "$address:7477" --warmup 0 --json "$@" > "$work/json"; }
-fails() { # WORDS COMMAND...
-    local words=$1 output
-    shift
-    output=$(timeout 60 "$@" 2>&1) && { echo "exit status 0"; return 1; }
-    grep -qi -- "$words" <<< "$output" || { echo "$output"; return 1; }
-}
+. "$(dirname "$0")/queues.sh"
 
 "$perf" server --queues "$address:7477" > "$work/server" 2>&1 &
 server=$!
 check "perf server --queues listens" listening "$work/server"
 
-all_right="all(row['lost'] == row['wrong'] == 0 for row in rows)"
-in_order="all(0 < row['latency_ns']['p50'] <= row['latency_ns']['p99'] <= row['latency_ns']['max'] for row in rows)"
 for op in write read send atomic atomic=swap; do
     bytes=4000
     sizes=(-s "$bytes")
