@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""perftest.py SIMNIC PERF [ROUNDS]: copyrpc-perf of queues and the programs of perftest, the same work in turns, on simnic.
+"""perftest.py SIMNIC PERF [ROUNDS [WORD]]: copyrpc-perf of queues and the programs of perftest, the same work in turns, on simnic.
 
-It prints a table in Markdown, for tools/README.md: of each the best of ROUNDS (5), and the ratio. A run on simnic says what the two programs
+It prints a table in Markdown, for tools/README.md: of each the best of ROUNDS (5), and the ratio. With WORD, such as --dc, only those of our
+words that have it. Perftest knows no tags, so beside --tag it sends without. A run on simnic says what the two programs
 and their libraries cost beside the same device in software, and nothing about a NIC; beside other work it says little."""
 import json
 import os
@@ -23,13 +24,32 @@ RATES = [
     (["--read", *LARGE], ["ib_read_bw", *LARGE]),
     (["--send", *LARGE], ["ib_send_bw", *LARGE]),
     (["--write", *LARGE, "--queue-pairs", "4"], ["ib_write_bw", *LARGE, "-q", "4"]),
+    (["--write", "--dc", *SMALL], ["ib_write_bw", "-c", "DC", *SMALL]),
+    (["--write", "--dc", *SMALL], ["ib_write_bw", "-c", "DC", *SMALL, "-l", "64"]),
+    (["--write", "--dc", "--streams", "8", *SMALL], ["ib_write_bw", "-c", "DC", "--log_dci_streams=3", *SMALL]),
+    (["--read", "--dc", *SMALL], ["ib_read_bw", "-c", "DC", *SMALL]),
+    (["--send", "--dc", *SMALL], ["ib_send_bw", "-c", "DC", *SMALL]),
+    (["--atomic", "--dc", "-n", "19200"], ["ib_atomic_bw", "-c", "DC", "-A", "FETCH_AND_ADD", "-n", "19200"]),
+    (["--write", "--dc", *LARGE], ["ib_write_bw", "-c", "DC", *LARGE]),
+    (["--tag", *SMALL], ["ib_send_bw", *SMALL]),
+    (["--tag=unexpected", *SMALL], ["ib_send_bw", *SMALL]),
 ]
 LATENCIES = [
     (["--write"], ["ib_write_lat", "-s", "2"]),
     (["--read"], ["ib_read_lat", "-s", "2"]),
     (["--send"], ["ib_send_lat", "-s", "2"]),
     (["--atomic"], ["ib_atomic_lat", "-A", "FETCH_AND_ADD"]),
+    (["--write", "--dc"], ["ib_write_lat", "-c", "DC", "-s", "2"]),
+    (["--read", "--dc"], ["ib_read_lat", "-c", "DC", "-s", "2"]),
+    (["--send", "--dc"], ["ib_send_lat", "-c", "DC", "-s", "2"]),
+    (["--atomic", "--dc"], ["ib_atomic_lat", "-c", "DC", "-A", "FETCH_AND_ADD"]),
+    (["--tag"], ["ib_send_lat", "-s", "2"]),
 ]
+
+
+def chosen(rows):
+    word = sys.argv[4] if len(sys.argv) > 4 else ""
+    return [(mine, other) for mine, other in rows if not word or word in mine]
 
 
 def ours(perf, words):
@@ -59,12 +79,12 @@ def main():
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
     if "PERFTEST_INSIDE" not in os.environ:
         os.environ["PERFTEST_INSIDE"] = "1"
-        os.execv(simnic, [simnic, "run", "--private", "--", sys.executable, __file__, simnic, perf, str(rounds)])
+        os.execv(simnic, [simnic, "run", "--private", "--", sys.executable, __file__, *sys.argv[1:]])
     port = PORT
     with subprocess.Popen([perf, "server", "--queues", f"{ADDRESS}:{PORT}"], stdout=subprocess.PIPE, text=True) as server:
         server.stdout.readline()
         print("| copyrpc-perf client | million ops/s | perftest | million ops/s | ratio |\n|---|---|---|---|---|")
-        for mine, other in RATES:
+        for mine, other in chosen(RATES):
             best = [0.0, 0.0]
             for _ in range(rounds):
                 port += 1
@@ -72,7 +92,7 @@ def main():
                 best[1] = max(best[1], theirs(other, port)[2])
             print(f"| `{' '.join(mine)}` | {best[0]:.3f} | `{' '.join(other)}` | {best[1]:.3f} | {best[0] / best[1]:.2f} |", flush=True)
         print("\n| copyrpc-perf client --latency | median, us | perftest | typical, us | ratio |\n|---|---|---|---|---|")
-        for mine, other in LATENCIES:
+        for mine, other in chosen(LATENCIES):
             best = [1e9, 1e9]
             for _ in range(rounds):
                 port += 1
