@@ -131,6 +131,20 @@ with_keys() {
 with_keys calls
 with_keys channels --channels
 
+# Soft-RoCE has neither; on simnic, dc_test.sh and tags_test.sh measure both.
+lacks() { # WORDS OPTIONS...: a client says so before it connects
+    local words=$1
+    shift
+    timeout 60 "$perf" client "$address:7477" "$@" > "$work/lacks" 2>&1 && { echo "exit status 0"; return 1; }
+    grep -q "$words" "$work/lacks" || { cat "$work/lacks"; return 1; }
+}
+case $device in
+rxe*)
+    check "perf says that the device has no DC" lacks "no DCI: $device has no dynamically connected transport (DC)" --write --dc
+    check "perf says that the device matches no tags" lacks "no TM-SRQ: $device does not match tags" --tag --latency
+    ;;
+esac
+
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
 check "echo server listens" listening "$work/echo"
