@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # queues.sh PERF: what the tests of copyrpc-perf's queues share: where they run, a folder, and what is asked of a client. Port 7477.
 device=${TEST_DEVICE:-rxe0} address=${TEST_ADDRESS:-10.99.0.1} driver=${TEST_DRIVER:-verbs}
 perf=$1
