@@ -175,7 +175,7 @@ def test_a_stream_fails_alone_and_is_reset(both):
 
 @needs_dc
 def test_a_stream_with_open_ops_is_not_reset(both):
-    dci = both.open_dci(streams=2, not_ready_retry_count=7)
+    dci = both.open_dci(streams=2)
     waiting = dci.post_send(b"x", both.target, stream=1)  # nobody receives
     with pytest.raises(copyrpc.InvalidArgument, match="ops of the stream are open"):
         dci.reset_stream(1)
@@ -307,19 +307,17 @@ def test_bad_input(both, address):
 
 @needs_dc
 def test_full(both):
-    dci = both.open_dci(streams=2, not_ready_retry_count=7)
+    dci = both.open_dci(streams=2)
     works = []
     with pytest.raises(copyrpc.NoRoom):
         while len(works) < 1000:
             works.append(dci.post_send(b"x", both.target, stream=len(works) % 2))  # nobody receives
     assert len(works) >= 64
     receives = [both.shared.post_receive(both.theirs[index * 64 : index * 64 + 64]) for index in range(60)]
-    for work in works[:60]:
-        work.wait(30)
-    for work in receives:
+    for work in receives:  # one stream may take more of them than the other
         work.wait(30)
     receives = [both.shared.post_receive(both.theirs[index * 64 : index * 64 + 64]) for index in range(len(works) - 60)]
-    for work in works[60:] + receives:
+    for work in works + receives:
         work.wait(30)
 
 
