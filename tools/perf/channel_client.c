@@ -10,7 +10,6 @@
 
 #define COMPLETIONS 64
 #define WAIT_NS 10000000u
-#define LEAVE_NS UINT64_C(5000000000)
 
 struct client {
     const struct perf_options *options;
@@ -186,7 +185,7 @@ static void measure(struct client *client)
 static void finish(struct client *client)
 {
     struct flow *flow = &client->flow;
-    uint64_t end_ns = perf_now_ns() + LEAVE_NS;
+    uint64_t end_ns = perf_now_ns() + client->options->timeout_ns;
     flow->latency = NULL;
     flow->stage = FLOW_END;
     while (!client->disconnected && !(flow->report_received && flow_received_all(flow)) &&
@@ -205,8 +204,8 @@ static void finish(struct client *client)
 
 static void leave(struct client *client)
 {
-    if (client->disconnected ||
-        crpc_channel_disconnect(client->context, client->channel, LEAVE_NS) != CRPC_OK) {
+    if (client->disconnected || crpc_channel_disconnect(client->context, client->channel,
+                                                        client->options->timeout_ns) != CRPC_OK) {
         return;
     }
     while (!client->disconnected) {

@@ -46,6 +46,7 @@ static int connect_all(struct client *client)
     const struct perf_options *options = client->options;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
+                                    .connect_timeout_ns = options->timeout_ns,
                                     .calls_max = options->depth,
                                     .ring_bytes = ring_for(options),
                                     .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX,

@@ -24,6 +24,8 @@ static const struct argp_option option_table[] = {
     {"time", 't', "SECONDS", 0, "how long to measure; 3", 0},
     {"calls", 'n', "COUNT", 0, "how many calls to measure, instead of a time", 0},
     {"warmup", OPTION_WARMUP, "SECONDS", 0, "calls before the measurement; 0.2", 0},
+    {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
+     "how long the peer may take to connect, and to end; 5", 0},
     {"ring", OPTION_RING, "BYTES", 0, "ring of each endpoint, a power of two; large enough", 0},
     {"key", OPTION_KEY, "FILE", 0, "secret of both sides: all of a file of 16 to 64 bytes", 0},
     {"wait", OPTION_WAIT, NULL, 0, "sleep for events instead of polling on", 0},
@@ -278,6 +280,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_WARMUP:
         options->warmup_seconds = seconds_of(argument, state);
         break;
+    case OPTION_TIMEOUT:
+        options->timeout_ns = (uint64_t)(seconds_of(argument, state) * 1e9);
+        if (options->timeout_ns == 0) {
+            argp_error(state, "a peer needs some time: --timeout is more than 0");
+        }
+        break;
     case OPTION_RING:
         options->ring_bytes = (uint32_t)number(argument, 1u << 30, state);
         break;
@@ -460,6 +468,7 @@ int main(int argc, char **argv)
                                           .group = 1,
                                           .seconds = 3,
                                           .warmup_seconds = 0.2,
+                                          .timeout_ns = UINT64_C(5000000000),
                                           .progress = isatty(STDERR_FILENO)}};
     const struct argp argp = {
         .options = option_table,

@@ -43,6 +43,7 @@ struct perf_options {
     uint32_t endpoints;
     double seconds; /* 0: until `calls` */
     double warmup_seconds;
+    uint64_t timeout_ns; /* of the peer, to connect and to end */
     uint64_t calls;
     uint32_t ring_bytes;
     bool wait; /* sleep instead of polling continuously */

@@ -9,7 +9,6 @@
 
 #define COMPLETIONS 64
 #define WAIT_NS 10000000u
-#define PATIENCE_NS UINT64_C(5000000000)
 #define STILL_NS UINT64_C(100000000)
 #define LOOKS 10u
 
@@ -182,6 +181,7 @@ static int connect_one(struct client *client, struct queue_state *state)
     client->bytes_max = traffic->datagram_bytes_max;
     crpc_queue_options wanted = traffic_options(traffic);
     wanted.user_data = (uint64_t)(uintptr_t)state;
+    wanted.connect_timeout_ns = client->options->timeout_ns;
     wanted.private_bytes = sizeof(traffic->plan);
     memcpy(wanted.private_data, &traffic->plan, sizeof(traffic->plan));
     client->error.struct_size = sizeof(client->error);
@@ -212,11 +212,12 @@ static int connect_all(struct client *client)
 
 static void leave(struct client *client)
 {
-    uint64_t end_ns = perf_now_ns() + PATIENCE_NS;
+    uint64_t end_ns = perf_now_ns() + client->options->timeout_ns;
     for (uint32_t i = 0; i < client->connected; i++) {
         struct queue_state *state = &client->queues[i];
         if (!state->traffic.queue.bits ||
-            crpc_queue_drain(client->context, state->traffic.queue, PATIENCE_NS) != CRPC_OK) {
+            crpc_queue_drain(client->context, state->traffic.queue, client->options->timeout_ns) !=
+                CRPC_OK) {
             state->disconnected = true;
         }
     }
@@ -347,7 +348,7 @@ static double run(struct client *client, double seconds, uint64_t ops, bool prog
             told = done;
         }
     }
-    uint64_t patience_ns = perf_now_ns() + PATIENCE_NS;
+    uint64_t patience_ns = perf_now_ns() + client->options->timeout_ns;
     while (!is_quiet(client) && !any_lost(client) && !(perf_stop && now_ns > patience_ns)) {
         turn(client);
         now_ns = perf_now_ns();
@@ -364,7 +365,8 @@ static double run(struct client *client, double seconds, uint64_t ops, bool prog
 /* Until all have come. Datagrams may be lost: until the server has looked several times, and found none. */
 static bool wait_for_sends(struct client *client, struct queue_state *state)
 {
-    uint64_t end_ns = perf_now_ns() + (client->options->datagrams ? STILL_NS : PATIENCE_NS);
+    uint64_t end_ns =
+        perf_now_ns() + (client->options->datagrams ? STILL_NS : client->options->timeout_ns);
     uint64_t received = 0, looks = 0;
     for (;;) {
         if (!read_report(client, state)) {

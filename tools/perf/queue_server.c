@@ -101,6 +101,7 @@ static void accept_client(struct server *server, crpc_queue queue)
                                         .address = client->place.address,
                                         .datagrams = client->plan.datagrams};
     options.user_data = (uint64_t)(uintptr_t)place;
+    options.connect_timeout_ns = server->options->timeout_ns;
     options.private_bytes = sizeof(hello);
     memcpy(options.private_data, &hello, sizeof(hello));
     client->queue = queue;

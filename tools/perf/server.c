@@ -76,6 +76,7 @@ static void accept_client(struct server *server, crpc_endpoint client)
     const struct perf_options *options = server->options;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_endpoint_options wanted = {.struct_size = sizeof(wanted),
+                                    .connect_timeout_ns = options->timeout_ns,
                                     .ring_bytes =
                                         options->ring_bytes ? options->ring_bytes : 4u << 20,
                                     .peer_ring_bytes_max = PERF_PEER_RING_BYTES_MAX,

@@ -7,6 +7,7 @@ info=$1 perf=$2 echo_server=$3 echo_client=$4 source=$5
 . "$(dirname "$0")/tap.sh"
 work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
+patient_perf
 
 # says LOG WORDS: waits until they are there.
 says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; done; cat "$1"; return 1; }
@@ -45,6 +46,9 @@ check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' c
 check "all are answered" json "r['calls'] == 2000 and r['reply_bytes'] == 20000 and r['endpoints'] == 4"
 check "a progress line on longer runs" bash -c "timeout 60 '$perf' client $address:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
 check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0.3 | grep -q 'p99.9'"
+kill -STOP $server
+check "a client waits for a server that is stopped as long as --timeout says" bash -c "! timeout 60 '$perf' client $address:7472 --timeout 0.3 > '$work/stopped' 2>&1 && grep -q 'no connection within 300 ms' '$work/stopped'"
+kill -CONT $server
 check_stops "perf server ends on SIGTERM" "$server"
 check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 

@@ -20,6 +20,7 @@ check "perf client says that there is no device" fails_and_says "no RDMA device"
 check "perf wants a role" fails_and_says "usage" "$perf"
 check "perf wants an address" fails_and_says "usage" "$perf" client
 check "perf refuses a bad number" fails_and_says "is no number" "$perf" client --size=-1 127.0.0.1:1
+check "perf refuses to give a peer no time" fails_and_says "more than 0" "$perf" client --timeout 0 127.0.0.1:1
 check "perf refuses no depth at all" fails_and_says "depth times endpoints" "$perf" client -q 0 127.0.0.1:1
 check "perf refuses more than 8 buffers a message" fails_and_says "no number up to 8" "$perf" client --channels --group 9 127.0.0.1:1
 check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" client --channels -s 256M -q 32 127.0.0.1:1

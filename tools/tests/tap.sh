@@ -33,4 +33,12 @@ check_stops() {
     wait "$process"
     check "$name" [ $? = 0 ]
 }
+# Has $perf wait for its peer nearly as long as tests wait for it: how long a connection takes is the machine's affair, in the VM above
+# all. Needs $work.
+patient_perf() {
+    # shellcheck disable=SC2016,SC2154 # what is printed is for the other shell; $work is the test's
+    printf '#!/bin/sh\nrole=$1\nshift\nexec "%s" "$role" --timeout 50 "$@"\n' "$perf" > "$work/copyrpc-perf"
+    chmod +x "$work/copyrpc-perf"
+    perf=$work/copyrpc-perf
+}
 plan() { echo "1..$count"; }
