@@ -35,7 +35,8 @@ enum cm_event_kind {
     CM_EVENT_RAN,              /* the work of cm_run has been done: error says how it ended */
     CM_EVENT_DISCONNECTED,     /* the peer or its kernel ended the connection; also the answer to
                                   cm_disconnect */
-    CM_EVENT_QUEUE_PAIR,       /* a queue pair failed: nic, queue_pair_number, error */
+    CM_EVENT_QUEUE_PAIR,       /* a queue pair with an ibv_qp.qp_context failed: nic,
+                                  queue_pair_number, error */
     CM_EVENT_PORT_ACTIVE,
     CM_EVENT_PORT_DOWN,
     CM_EVENT_DEVICE_FATAL,

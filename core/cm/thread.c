@@ -291,9 +291,14 @@ static void tell_port(struct cm *cm, const struct cm_device *device,
     cm_queue_spare(cm, NULL);
 }
 
+/* One without a context has the commands of a TM-SRQ. These have errors of their own, and nobody calls
+ * cm_forget_queue_pair for it: told late, it would be taken for a later one with its number. */
 static void tell_queue_pair(struct cm *cm, const struct cm_device *device,
                             const struct ibv_async_event *event)
 {
+    if (!event->element.qp->qp_context) {
+        return;
+    }
     struct cm_event *told = device_event(cm, device, CM_EVENT_QUEUE_PAIR);
     bool fatal = event->event_type == IBV_EVENT_QP_FATAL;
     told->queue_pair_number = event->element.qp->qp_num;

@@ -149,7 +149,8 @@ int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t de
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                             void *owner, struct ibv_qp *qp);
 /* Does the same for the queue pair of a queue, which is its owner, in queues_by_number. Moves it to INIT:
- * it can have receives before it is connected. Returns an errno value. */
+ * it can have receives before it is connected. Events of the queue pair of a TM-SRQ's commands are for
+ * nobody: it has no ibv_qp.qp_context, as that which libmlx5 hides. Returns an errno value. */
 int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                       struct nic_queue *queue, struct ibv_qp *qp);
 void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);

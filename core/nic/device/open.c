@@ -200,6 +200,7 @@ static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair
     queue_pair->base.number = qp->qp_num;
     queue_pair->base.depth = nic->base.send_depth;
     queue_pair->qp = qp;
+    qp->qp_context = queue_pair; /* core/cm tells of its events */
     queue_pair->packet_sequence_number = random_sequence_number();
 }
 
@@ -219,6 +220,9 @@ int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pa
 {
     describe_queue_pair(nic, queue_pair, queue, qp);
     queue_pair->atomics = nic->base.atomics;
+    if (queue->kind == NIC_QUEUE_TM_SRQ) {
+        qp->qp_context = NULL;
+    }
     /* Before it can have completions, but a DCT has no number then. */
     int os_error = queue->kind == NIC_QUEUE_DCT ? device_dct_ready(&queue_pair->base) : 0;
     if (os_error == 0 && !table_set(&nic->queues_by_number, queue_pair->base.number, queue)) {
