@@ -342,13 +342,9 @@ void test_queue_shared_stop(void **state)
     end_shared(&shared);
 }
 
-/* What was posted to an SRQ and not rung is the device's no more. Builds without asserts say nothing. */
+/* What was posted to an SRQ and not rung is the device's no more. Builds without asserts leave it out. */
 void test_queue_stopped_ring(void **state)
 {
-#ifdef NDEBUG
-    (void)state;
-    skip();
-#else
     struct queues *queues = *state;
     struct shared shared;
     int status;
@@ -370,7 +366,6 @@ void test_queue_stopped_ring(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     queues_end(shared.srq);
-#endif
 }
 
 /* One queue pair fails, and the SRQ goes on. */

@@ -309,7 +309,7 @@ static void leave_out_all(struct CMUnitTest *tests, size_t count, const struct C
 static void leave_out_missing(struct CMUnitTest *tests, size_t count)
 {
     static const struct CMUnitTest dc[] = {DC_TESTS}, streams[] = {DC_STREAM_TESTS};
-    static const struct CMUnitTest tags[] = {TAG_CONTRACT_TESTS};
+    static const struct CMUnitTest tags[] = {TAG_CONTRACT_TESTS}, atomics[] = {QUEUE_ATOMIC_TESTS};
     const struct nic_options options = pair_options();
     struct nic *nic = pair_open_nic(&options);
     if (!nic->dc) {
@@ -317,6 +317,9 @@ static void leave_out_missing(struct CMUnitTest *tests, size_t count)
     }
     if (nic->streams_max < DC_STREAMS) {
         leave_out_all(tests, count, streams, COUNT_OF(streams), "the device has no streams");
+    }
+    if (!nic->atomics) {
+        leave_out_all(tests, count, atomics, COUNT_OF(atomics), "the device has no atomics");
     }
     if (nic->tags_max == 0) {
         leave_out_all(tests, count, tags, COUNT_OF(tags), "the device has no tags");
@@ -339,5 +342,6 @@ int main(void)
     /* The last is about memory that is pinned. */
     size_t count = COUNT_OF(tests) - (place_pins_memory() ? 0 : 1);
     leave_out_missing(tests, count);
+    contract_leave_out(tests, count);
     return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }
