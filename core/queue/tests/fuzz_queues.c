@@ -1,58 +1,24 @@
 /* fuzz_queues.c: queues of a victim whose peer is bad: private data of any bytes, blobs and addresses of
  * any bytes, messages and datagrams of any length, WRITEs, READs and atomics to anywhere, also from DCIs to
- * DCTs, connections that stop half way, events of the device about anything. Each op of the victim completes once, what it has not
- * opened to peers stays as it is, and nothing is left behind.
+ * DCTs, messages with tags to TM-SRQs, connections that stop half way, events of the device about anything. Each op of
+ * the victim completes once, what it has not opened to peers stays as it is, and nothing is left behind.
  *
  * It is for libFuzzer (./dev fuzz queues), or a test with fuzz_main.c.
  */
 #include "base/checksum.h"
-#include "link/tests/fuzz.h"
 #include "nic/memory/memory.h"
-#include "queue/internal.h"
-#include "queue/tests/fake_cm.h"
+#include "queue/tests/fuzz_queues.h"
 
 const struct nic_operations *const nic_drivers[] = {&nic_memory_operations, NULL};
 
-#define QUEUES_MAX 8u
-#define OPS_MAX 512u
-#define STEPS_MAX 300u
-#define BYTES 4096u
-#define SECRET_BYTES 256u
-#define POLL_MAX 16u
 #define QUEUE_KEY 7u
 #define ACCESS_KEY UINT64_C(0x7777777777)
-
-enum who {
-    VICTIM,
-    BAD,
-    SIDES,
-};
-
-struct side {
-    struct nic *nic;
-    struct queue_engine *engine;
-    struct handles handles;
-    struct cm cm;
-    struct link_listener *listener;
-    struct nic_keys keys;   /* of the memory that peers may use */
-    struct nic_keys secret; /* of what they may not */
-    _Alignas(64) uint8_t memory[BYTES];
-    _Alignas(64) uint8_t hidden[SECRET_BYTES];
-    uint64_t queues[QUEUES_MAX]; /* handles */
-    uint32_t queue_count;
-};
+#define STEPS_MAX 300u
+#define POLL_MAX 16u
 
 static const char *const addresses[SIDES] = {"victim", "bad"};
 
-static struct {
-    struct memory_fabric *fabric;
-    uint64_t clock_ns;
-    struct log log;
-    struct side sides[SIDES];
-    bool done[OPS_MAX]; /* of the victim's ops */
-    uint32_t op_count;
-    uint32_t done_count;
-} world;
+struct world world;
 
 /* ---- The world ------------------------------------------------------------------------------- */
 
@@ -95,8 +61,7 @@ static void close_side(struct side *side)
 
 /* ---- Polling --------------------------------------------------------------------------------- */
 
-/* Returns false if there is no place for it: then it is closed. */
-static bool note_queue(struct side *side, uint64_t handle)
+bool fuzz_note_queue(struct side *side, uint64_t handle)
 {
     if (side->queue_count == QUEUES_MAX) {
         queue_close(handles_get(&side->handles, handle, HANDLE_QUEUE));
@@ -128,7 +93,7 @@ static void take(enum who who, const crpc_completion *completion)
 {
     struct side *side = &world.sides[who];
     if (completion->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
-        note_queue(side, completion->endpoint.bits);
+        fuzz_note_queue(side, completion->endpoint.bits);
     }
     if (who != VICTIM || completion->kind != NIC_COMPLETION_WORK) {
         return;
@@ -139,6 +104,7 @@ static void take(enum who who, const crpc_completion *completion)
     fuzz_check(completion->status <= CRPC_OK && completion->status >= CRPC_E_DEVICE, "status %d",
                completion->status);
     look_for_source(side, completion);
+    fuzz_tags_check(completion);
     world.done[completion->user_data] = true;
     world.done_count++;
 }
@@ -165,10 +131,12 @@ static struct queue *choose(struct fuzz_input *input, enum who who)
     return handles_get(&side->handles, handle, HANDLE_QUEUE);
 }
 
-static struct queue_options choose_options(struct fuzz_input *input)
+/* For an RC queue, which may take receives of the side's TM-SRQ. */
+static struct queue_options choose_options(struct fuzz_input *input, enum who who)
 {
+    const uint8_t choice = fuzz_byte(input);
     struct queue_options options = {.kind = NIC_QUEUE_RC,
-                                    .flags = fuzz_byte(input) & 1 ? QUEUE_SPARSE : 0,
+                                    .flags = choice & 1 ? QUEUE_SPARSE : 0,
                                     .sends = 8,
                                     .send_pieces = 1,
                                     .inline_bytes = 0,
@@ -179,10 +147,14 @@ static struct queue_options choose_options(struct fuzz_input *input)
                                     .retry_count = 7};
     options.private_bytes = fuzz_below(input, QUEUE_REQUEST_BYTES_MAX + 1);
     fuzz_bytes(input, options.private_data, options.private_bytes);
+    if (choice & 2 && fuzz_tags_of(&world.sides[who])) {
+        options.receive_queue = fuzz_tags_of(&world.sides[who]);
+        options.receives = options.receive_pieces = 0;
+    }
     return options;
 }
 
-static void receive_at(enum who who, struct queue *queue, uint32_t bytes)
+void fuzz_receive(enum who who, struct queue *queue, uint32_t bytes)
 {
     struct side *side = &world.sides[who];
     const struct nic_work work = {.opcode = NIC_RECEIVE,
@@ -200,16 +172,19 @@ static void receive_at(enum who who, struct queue *queue, uint32_t bytes)
 
 static void open_datagrams(struct fuzz_input *input, enum who who)
 {
-    struct queue_options options = choose_options(input);
+    struct queue_options options = choose_options(input, who);
     struct queue *queue;
     crpc_error error = {0};
     options.kind = NIC_QUEUE_UD;
     options.queue_key = QUEUE_KEY;
     options.private_bytes = 0;
+    options.receives = 8;
+    options.receive_pieces = 1;
+    options.receive_queue = NULL;
     if (queue_open(world.sides[who].engine, &options, &queue, &error) == CRPC_OK &&
-        note_queue(&world.sides[who], queue->link.handle)) {
+        fuzz_note_queue(&world.sides[who], queue->link.handle)) {
         for (uint32_t i = 0; i < 4; i++) {
-            receive_at(who, queue, BYTES);
+            fuzz_receive(who, queue, BYTES);
         }
     }
 }
@@ -227,30 +202,31 @@ static void open_dct(enum who who)
         return;
     }
     if (queue_open(side->engine, &options, &dct, &error) == CRPC_OK) {
-        note_queue(side, dct->link.handle);
+        fuzz_note_queue(side, dct->link.handle);
     }
-    note_queue(side, options.receive_queue->link.handle);
+    fuzz_note_queue(side, options.receive_queue->link.handle);
     for (uint32_t i = 0; i < 4; i++) {
-        receive_at(who, options.receive_queue, BYTES / 2);
+        fuzz_receive(who, options.receive_queue, BYTES / 2);
     }
 }
 
 static void open_dci(struct fuzz_input *input, enum who who)
 {
-    struct queue_options options = choose_options(input);
+    struct queue_options options = choose_options(input, who);
     struct queue *queue;
     crpc_error error = {0};
     options.kind = NIC_QUEUE_DCI;
     options.receives = options.receive_pieces = options.private_bytes = 0;
+    options.receive_queue = NULL;
     options.streams = fuzz_below(input, 4);
     options.stream_failures_max = fuzz_below(input, options.streams + 1);
     options.flags = options.streams > 0 ? 0 : options.flags;
     if (queue_open(world.sides[who].engine, &options, &queue, &error) == CRPC_OK) {
-        note_queue(&world.sides[who], queue->link.handle);
+        fuzz_note_queue(&world.sides[who], queue->link.handle);
     }
 }
 
-static void use_dc(struct fuzz_input *input, enum who who)
+static void use_others(struct fuzz_input *input, enum who who)
 {
     uint8_t choice = fuzz_byte(input);
     struct queue *queue;
@@ -262,6 +238,9 @@ static void use_dc(struct fuzz_input *input, enum who who)
     case 1:
         open_dci(input, who);
         break;
+    case 3:
+        fuzz_tags_use(input, who, choice >> 2);
+        break;
     default:
         queue = choose(input, who);
         if (queue) {
@@ -272,13 +251,13 @@ static void use_dc(struct fuzz_input *input, enum who who)
 
 static void connect(struct fuzz_input *input, enum who who)
 {
-    const struct queue_options options = choose_options(input);
+    const struct queue_options options = choose_options(input, who);
     struct side *side = &world.sides[who];
     struct link *link;
     crpc_error error = {0};
     if (link_connect(queue_links(side->engine), addresses[!who], &options, &link, &error) ==
         CRPC_OK) {
-        note_queue(side, link->handle);
+        fuzz_note_queue(side, link->handle);
     }
 }
 
@@ -292,7 +271,7 @@ static void answer(struct fuzz_input *input, enum who who)
     }
     uint32_t bytes = fuzz_below(input, sizeof(data) + 1);
     if (bytes & 1) {
-        const struct queue_options options = choose_options(input);
+        const struct queue_options options = choose_options(input, who);
         link_accept(&queue->link, &options, &error);
     } else {
         fuzz_bytes(input, data, bytes);
@@ -311,16 +290,19 @@ static void seal(uint8_t *bytes)
 /* The victim joins a blob of the bad peer, of which bytes are changed, or any address. */
 static void join(struct fuzz_input *input)
 {
-    const struct queue_options options = choose_options(input);
+    struct queue_options options[SIDES];
     uint8_t blobs[SIDES][LINK_BLOB_BYTES];
     struct link *links[SIDES];
     crpc_error error = {0};
+    options[VICTIM] = options[BAD] = choose_options(input, VICTIM);
+    options[BAD].receives = options[BAD].receive_pieces = 1;
+    options[BAD].receive_queue = NULL;
     for (uint32_t i = 0; i < SIDES; i++) {
-        if (link_blob(queue_links(world.sides[i].engine), &options, &links[i], blobs[i], &error) !=
-            CRPC_OK) {
+        if (link_blob(queue_links(world.sides[i].engine), &options[i], &links[i], blobs[i],
+                      &error) != CRPC_OK) {
             return;
         }
-        if (!note_queue(&world.sides[i], links[i]->handle)) {
+        if (!fuzz_note_queue(&world.sides[i], links[i]->handle)) {
             return;
         }
     }
@@ -463,7 +445,7 @@ static void receive(struct fuzz_input *input, enum who who)
     struct queue *queue = choose(input, who);
     uint32_t bytes = fuzz_half(input) % BYTES;
     if (queue) {
-        receive_at(who, queue, bytes);
+        fuzz_receive(who, queue, bytes);
     }
 }
 
@@ -543,7 +525,7 @@ static void step(struct fuzz_input *input)
         open_datagrams(input, who);
         break;
     case 13:
-        use_dc(input, who);
+        use_others(input, who);
         break;
     default:
         poll_side(who, 1 + fuzz_below(input, POLL_MAX));
@@ -555,9 +537,11 @@ static void step(struct fuzz_input *input)
 static void finish(void)
 {
     struct side *victim = &world.sides[VICTIM];
-    for (uint32_t i = 0; i < victim->queue_count; i++) {
-        struct queue *queue = handles_get(&victim->handles, victim->queues[i], HANDLE_QUEUE);
-        if (queue) {
+    /* Those whose receives others take come last. */
+    for (uint32_t i = 0; i < 2 * victim->queue_count; i++) {
+        struct queue *queue =
+            handles_get(&victim->handles, victim->queues[i % victim->queue_count], HANDLE_QUEUE);
+        if (queue && (i >= victim->queue_count || !nic_kind_is_shared(queue->options.kind))) {
             fuzz_check(queue_close(queue) == CRPC_OK, "a queue cannot be closed");
         }
     }
