@@ -42,6 +42,7 @@ MUTATIONS = [
     ("stream reset: it does nothing", "peer.c", "queue->operations->reset_stream(queue->nic, (uint16_t)stream, error);", "CRPC_OK;"),
     ("a failed stream's ops end the queue", "engine.c", "if (queue && queue->nic->failed && ", "if (queue && "),
     ("what is kept counts as looked at", "tags.c", "unlikely(queue->engine->held_count > 0) ? unseen(queue) : 0;", "0;"),
+    ("messages that are kept are of a queue that was closed", "life.c", "queue_rename_held(queue);", ";"),
     ("room for tags is not reported", "submit.c", "(queue->refused_add && nic_tags_room(nic, NIC_TAG_ADD)) ||", "0 ||"),
     ("a TM-SRQ goes with tags open", "internal.h", "(queue->nic->tags && queue->nic->tags->open > 0)", "0"),
     ("a removal that finds nothing ends its TM-SRQ", "engine.c", "queue->nic->failed && queue->options.kind != NIC_QUEUE_TM_SRQ", "(queue->nic->failed || queue->nic->tags)"),
