@@ -289,6 +289,7 @@ static const struct scenario scenarios[] = {
     {"join a queue", NULL, join_queue, true},
     {"a queue refused", NULL, queue_be_refused, true},
     {"an SRQ", NULL, use_srq, true},
+    {"a TM-SRQ", NULL, use_tags, true},
     {"a DCI and a DCT", NULL, use_dc, true},
     {"ops", connect_one_queue, work_often, true},
     {"sleep on a queue", connect_one_queue, sleep_on_queue, true},

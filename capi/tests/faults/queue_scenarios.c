@@ -92,6 +92,59 @@ void use_srq(void)
     connect_queue();
 }
 
+/* A tag that a message matches, a message that nothing matches, and two tags without a message: one is taken back, and the
+ * other ends with the TM-SRQ. */
+static void use_tag_list(crpc_queue srq)
+{
+    const uint64_t there = (uint64_t)(uintptr_t)memory + SERVER * 4096;
+    crpc_queue_op add = {.opcode = CRPC_QUEUE_TAG_ADD,
+                         .region = regions[SERVER],
+                         .address = there,
+                         .bytes = 64,
+                         .remote_address = 5,
+                         .operand = UINT64_MAX};
+    const crpc_queue_op receive = {.opcode = CRPC_QUEUE_RECEIVE,
+                                   .region = regions[SERVER],
+                                   .address = there + 64,
+                                   .bytes = 64};
+    const crpc_queue_op send = {.opcode = CRPC_QUEUE_SEND,
+                                .region = regions[CLIENT],
+                                .address = (uint64_t)(uintptr_t)memory + CLIENT * 4096,
+                                .bytes = CRPC_TAG_HEADER_BYTES + 8};
+    queue_submit(SERVER, srq, receive);
+    queue_submit(SERVER, srq, add);
+    queue_submit(SERVER, srq, (crpc_queue_op){.opcode = CRPC_QUEUE_TAG_SYNC});
+    for (uint64_t tag = 5; tag < 7; tag++) {
+        crpc_tag_header_write(memory + CLIENT * 4096, tag, 0);
+        queue_submit(CLIENT, (crpc_queue){links[1].bits[CLIENT]}, send);
+        ops_end();
+    }
+    must_succeed = false; /* they end with CRPC_E_CANCELED and CRPC_E_CLOSED */
+    const crpc_queue_op remove = {.opcode = CRPC_QUEUE_TAG_REMOVE, .operand = op_next()};
+    queue_submit(SERVER, srq, add);
+    queue_submit(SERVER, srq, remove);
+    queue_submit(SERVER, srq, add);
+    for (uint32_t i = 0; i < 5; i++) {
+        pump();
+    }
+}
+
+void use_tags(void)
+{
+    const crpc_queue_options options = {
+        .struct_size = sizeof(options), .kind = CRPC_QUEUE_KIND_TM_SRQ, .receives = 8, .tags = 4};
+    const crpc_queue_change limit = {
+        .struct_size = sizeof(limit), .changes = CRPC_QUEUE_CHANGE_SRQ_LIMIT, .srq_limit = 1};
+    register_both();
+    TRY("open a TM-SRQ", crpc_queue_open(contexts[SERVER], &options, &links[1].shared, &error));
+    TRY("set its limit", crpc_queue_modify(contexts[SERVER], links[1].shared, &limit, &error));
+    if (link_connect(1, OF_QUEUES, NULL)) {
+        use_tag_list(links[1].shared);
+    } else if (must_succeed) {
+        problem("it is not connected");
+    }
+}
+
 static void fail_and_reset_stream(crpc_queue dci, crpc_queue_op op)
 {
     must_succeed = false;

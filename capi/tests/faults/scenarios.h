@@ -17,6 +17,7 @@ void connect_queue(void);
 void join_queue(void);
 void queue_be_refused(void);
 void use_srq(void);
+void use_tags(void);
 void use_dc(void);
 void change_queue(void);
 void connect_one_queue(void);

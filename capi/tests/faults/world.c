@@ -349,6 +349,11 @@ bool queue_submit(uint32_t side, crpc_queue queue, crpc_queue_op op)
     return false;
 }
 
+uint64_t op_next(void)
+{
+    return next_op;
+}
+
 static bool all_ended(void)
 {
     for (uint64_t op = 0; op < next_op; op++) {

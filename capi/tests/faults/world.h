@@ -77,6 +77,9 @@ void link_send(uint32_t index, crpc_region sent, crpc_region received, uint32_t 
 /* Submits an op of a queue. Returns true if it was accepted. */
 bool queue_submit(uint32_t side, crpc_queue queue, crpc_queue_op op);
 
+/* The user_data of the next op that is submitted. */
+uint64_t op_next(void);
+
 /* Polls and waits until every op has ended. */
 void ops_end(void);
 
