@@ -37,6 +37,7 @@ type QueueOptions struct {
 	RetryCount         int           // likewise
 	NotReadyRetryCount int           // how often it sends again to a peer that has no receive: 1 to 6; no limit by default
 	ReadsMax           int           // READs and atomics that may be under way at once, up to 16; as many as the devices can
+	SequenceZero       bool          // its first packet has the number 0, for peers that are not told another, as UCX; rdma_cm agrees on one anyway
 	Private            []byte        // what rdma_cm carries to the peer: to connect up to 56 bytes, to accept up to 196
 
 	QueueKey uint32 // of OpenDatagrams: who sends to the queue must know it; 0x11111111 by default
@@ -72,6 +73,9 @@ func (o QueueOptions) option() Option {
 		q.tags = s.number("Tags", o.Tags)
 		if o.Sparse {
 			q.flags |= C.CRPC_QUEUE_SPARSE
+		}
+		if o.SequenceZero {
+			q.flags |= C.CRPC_QUEUE_SEQUENCE_ZERO
 		}
 		q.private_bytes = C.uint32_t(len(o.Private))
 		for i, b := range o.Private {

@@ -177,7 +177,7 @@ func TestRawQueuesByAddress(t *testing.T) {
 	var addresses [2]copyrpc.QueueAddress
 	for i := range ends {
 		var err error
-		ends[i], _, err = p.raw[i].QueueBlob(uint64(30+i), copyrpc.QueueOptions{RetryTimeout: 20, RetryCount: 7})
+		ends[i], _, err = p.raw[i].QueueBlob(uint64(30+i), copyrpc.QueueOptions{RetryTimeout: 20, RetryCount: 7, SequenceZero: i == 1})
 		check(t, err)
 		addresses[i], err = p.raw[i].QueueAddress(ends[i])
 		check(t, err)
@@ -185,6 +185,11 @@ func TestRawQueuesByAddress(t *testing.T) {
 			t.Fatalf("%+v", addresses[i])
 		}
 	}
+	if addresses[1].PacketSequenceNumber != 0 {
+		t.Fatalf("%+v", addresses[1])
+	}
+	_, err := p.raw[0].OpenSharedReceives(32, copyrpc.QueueOptions{Receives: 4, SequenceZero: true}) // it has no packets
+	is(t, err, copyrpc.ErrInvalid)
 	is(t, p.raw[0].JoinQueueAddress(ends[0], copyrpc.QueueAddress{}), copyrpc.ErrProtocol)
 	is(t, p.raw[0].JoinQueueAddress(ends[0], copyrpc.QueueAddress{MTUBytes: -1}), copyrpc.ErrProtocol)
 	for i := range ends {

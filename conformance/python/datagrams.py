@@ -14,7 +14,7 @@ def sent_from(done):
 
 
 class Datagrams:
-    """What a Runner has of them. `letter` is the Received of the datagram that came last."""
+    """What a Runner has of them. `letter` is the datagram that came last: its queue, and what target_of takes."""
 
     def do_datagrams_open(self, name, **options):
         queue = self.context.datagram_queue(self.queue_options(**options))
@@ -31,7 +31,8 @@ class Datagrams:
         self.things[name] = self.context.target(copyrpc.QueueAddress(gid=bytes.fromhex(gid), **numbers), queue_key=queue_key)
 
     def do_target_of(self, name):
-        self.things[name] = self.letter.queue.target_of(self.letter)
+        queue, *what = self.letter
+        self.things[name] = queue.target_of(*what)
 
     def do_target_address(self, target):
         return self.address_fields(target.address())

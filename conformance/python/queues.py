@@ -215,7 +215,7 @@ class Queues:
                 over = result.queue.user_data if result.queue is not None else ""
                 fields = {"queue": over, "written": result.written, "immediate": result.immediate, "invalidated": result.invalidated}
                 if isinstance(result.queue, copyrpc.DatagramQueue):
-                    fields["source"], self.letter = result.source.queue_pair_number, result
+                    fields["source"], self.letter = result.source.queue_pair_number, (result.queue, result)
                 if result.unexpected:
                     fields.update(self.unexpected_fields(post, index))
                 fields = {key: value for key, value in fields.items() if value is not None}
@@ -281,7 +281,7 @@ class Queues:
             written = done.token >> 32 if done.flags & copyrpc.COMPLETION_OF_DCT else done.token if source is None else 0
             fields.update(written=written, queue=over.user_data if over is not None else "")
             if source is not None:
-                fields["source"] = source
+                fields["source"], self.letter = source, (over, done, post.slices(index)[0])
             if done.flags & copyrpc.COMPLETION_SYNC:
                 fields.update(self.unexpected_fields(post, index))
             if done.flags & copyrpc.COMPLETION_IMMEDIATE:

@@ -1,19 +1,22 @@
 """_datagram.py: queues for datagrams, and where these go."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _asyncio
 from ._closing import Closing
 from ._native import ffi, lib
-from ._options import number, sized
+from ._options import number, pin, sized
 from ._queue import BaseQueue, PairedQueue, ReceivingQueue, op_flags
 from ._queue_options import QueueAddress, QueueOptions, queue_address, queue_change
-from ._records import COMPLETION
+from ._records import COMPLETION, Completion, dtype
+from ._region import Region, RegionSlice
 from ._work import SEND, SEND_IMMEDIATE, Received, Work
 from .errors import Closed, check, error_of, new_error
 
 if TYPE_CHECKING:
+    import numpy
+
     from ._context import Context
     from ._work import Places
 
@@ -143,19 +146,50 @@ class DatagramQueue(PairedQueue, ReceivingQueue):
         with self._pump._use:
             return self._post(self._sending(places, target, immediate, solicited))
 
-    def target_of(self, received: Received) -> Target:
-        """Makes a target for an answer to a datagram, with this queue's own key. Who can forge the header of
+    def target_of(self, received: Union[Received, Completion, numpy.void], header: Any = None) -> Target:
+        """Makes a target for an answer to a datagram, with this queue's own key. Of a receive in an array,
+        `received` is its completion, of a CompletionArray or of numpy's, and `header` the memory that was
+        received into, of which HEADER_BYTES are enough: region[a:b], or a buffer. Who can forge the header of
         a datagram can have the answer sent to somebody else. An application that answers often keeps the
         targets of its peers."""
-        source = received.source
-        if source is None or received.queue is not self:
-            raise ValueError("what was received is no datagram of this queue")
         completion = ffi.new("crpc_completion *")
-        ffi.memmove(completion, COMPLETION.pack(*source._record), COMPLETION.size)
-        header = source._header.ljust(HEADER_BYTES, b"\0")
+        if isinstance(received, Received):
+            source = received.source
+            if source is None or received.queue is not self:
+                raise ValueError(_no_datagram)
+            if header is not None:
+                raise ValueError("a Received has its header with it: header is for completions of arrays")
+            record, kept = COMPLETION.pack(*source._record), source._header.ljust(HEADER_BYTES, b"\0")
+        else:
+            record, kept = _record_of(received), _header_of(header)
+        ffi.memmove(completion, record, COMPLETION.size)
+        if completion.endpoint.bits != self.bits:
+            raise ValueError(_no_datagram)
         with self._pump._use as pointer:
             self._check()
             handle = ffi.new("crpc_target *")
             error = new_error()
-            check(lib.crpc_target_of(pointer, completion, header, handle, error), "target_of", error)
+            check(lib.crpc_target_of(pointer, completion, kept, handle, error), "target_of", error)
             return Target(self._context, handle)
+
+
+_no_datagram = "what was received is no datagram of this queue"
+
+
+def _record_of(completion: Any) -> bytes:
+    """A completion as C has it, from one of the two forms of arrays."""
+    if isinstance(completion, Completion):
+        return COMPLETION.pack(*completion)
+    kind = getattr(completion, "dtype", None)
+    if kind is None or kind != dtype("crpc_completion") or completion.nbytes != COMPLETION.size:
+        raise TypeError(f"received is a Received, or one completion of an array, not {type(completion).__name__}")
+    return bytes(completion.tobytes())
+
+
+def _header_of(memory: Any) -> bytes:
+    if isinstance(memory, (Region, RegionSlice)):
+        memory = memory.memory
+    pinned = pin(memory, "header")
+    if len(pinned) < HEADER_BYTES:
+        raise ValueError(f"header has at least {HEADER_BYTES} bytes, not {len(pinned)}: see HEADER_BYTES")
+    return bytes(ffi.buffer(pinned, HEADER_BYTES))

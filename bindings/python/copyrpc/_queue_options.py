@@ -36,6 +36,8 @@ class QueueOptions:
     retry_count: int = 0
     not_ready_retry_count: int = 0
     reads_max: int = 0
+    #: Of a Queue: its first packet has the number 0, for peers that are not told another, as UCX. rdma_cm agrees on one anyway.
+    sequence_zero: bool = False
     #: What the peer gets when it is asked (up to 56 bytes) or accepted (up to 196).
     private_data: bytes = b""
     #: Of a DatagramQueue: who sends to it must know it. 0 means the library's default.
@@ -52,7 +54,7 @@ class QueueOptions:
     def to_c(self, kind: int = lib.CRPC_QUEUE_KIND_RC) -> Any:
         options = sized("crpc_queue_options")
         options.kind = kind
-        options.flags = lib.CRPC_QUEUE_SPARSE if self.sparse else 0
+        options.flags = (lib.CRPC_QUEUE_SPARSE if self.sparse else 0) | (lib.CRPC_QUEUE_SEQUENCE_ZERO if self.sequence_zero else 0)
         for name in (
             "sends", "send_pieces", "inline_bytes", "receives", "receive_pieces", "retry_timeout", "retry_count",
             "not_ready_retry_count", "reads_max", "queue_key", "streams", "stream_failures_max", "tags",

@@ -1,5 +1,7 @@
 """Queues for datagrams, and their targets; one op at a time, for coroutines, and in arrays."""
 import asyncio
+import threading
+import time
 
 import pytest
 from conftest import data
@@ -160,3 +162,60 @@ def test_arrays_name_targets(queue_context, queues, region):
     ops["target"] = 0
     with pytest.raises(copyrpc.InvalidArgument):
         left.submit(ops, region=region)
+
+
+def test_completions_of_arrays_are_answered(queue_context, queues, region):
+    numpy = pytest.importorskip("numpy")
+    left, right = queues
+    target = queue_context.target(right.address())
+    receives = copyrpc.queue_ops(2)
+    receives["opcode"], receives["user_data"] = copyrpc.QUEUE_RECEIVE, (5, 6)
+    receives["address"], receives["bytes"] = region.address + 4096 * numpy.arange(1, 3), 256
+    assert right.submit(receives, region=region) == 2
+    works = [left.post_receive(region[8192 + place : 8448 + place]) for place in (4096, 8192)]
+    left.send(b"of numpy", target)
+    left.send(b"of the package", target)
+    done, came = copyrpc.CompletionArray(8), []
+    while len(came) < 2:
+        queue_context.poll(done)
+        came += [(record.copy(), completion) for record, completion in zip(done.array, done)]
+    headers = [region[4096 * (completion.user_data - 4) :][:256] for _, completion in came]
+    with right.target_of(came[0][0], headers[0]) as source:
+        assert source.address().queue_pair_number == left.address().queue_pair_number and source.address().gid == left.address().gid
+        right.send(b"answer", source)
+    with right.target_of(came[1][1], bytes(headers[1].memory)) as source:
+        right.send(b"another", source)
+    assert [work.wait(30).size for work in works] == [HEADER + 6, HEADER + 7]
+
+    record, completion = came[0]
+    for wrong in (lambda: left.target_of(completion, headers[0]), lambda: right.target_of(completion, b"too short"),
+                  lambda: right.target_of(completion._replace(endpoint=0), headers[0]),
+                  lambda: right.target_of(copyrpc.Received(48, None, None, right), headers[0])):
+        with pytest.raises(ValueError):
+            wrong()
+    for wrong in (lambda: right.target_of(completion), lambda: right.target_of(tuple(completion), headers[0]),
+                  lambda: right.target_of(done.array[:0], headers[0]), lambda: right.target_of(receives[0], headers[0])):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(copyrpc.InvalidArgument):  # no receive
+        right.target_of(completion._replace(method=copyrpc.QUEUE_SEND), headers[0])
+    with pytest.raises(copyrpc.ProtocolError):
+        right.target_of(completion, bytes(HEADER))
+
+
+def test_what_somebody_waits_for_in_an_array_is_answered(queue_context, queues, region):
+    pytest.importorskip("numpy")
+    left, right = queues
+    receive = copyrpc.queue_ops(1)
+    receive["opcode"], receive["address"], receive["bytes"] = copyrpc.QUEUE_RECEIVE, region.address, 256
+    came = []
+    waiter = threading.Thread(target=lambda: came.extend(right.submit_and_wait(receive, region=region)))
+    waiter.start()
+    while right.info().receives_open == 0:
+        time.sleep(0.001)
+    left.send(b"question", queue_context.target(right.address()))
+    waiter.join()
+    answer = left.post_receive(region[4096:8192])
+    with right.target_of(came[0], region[0:256]) as back:
+        right.send(b"answer", back)
+    assert answer.wait(30).size == HEADER + 6

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import LANE, data, endpoints_in, until
+from conftest import LANE, data, endpoints_in
 
 import copyrpc
 from copyrpc._native import ffi

@@ -52,7 +52,7 @@ def test_descriptions_have_the_headers_fields():
     fields = {name for name, _ in ffi.typeof("crpc_queue_options").fields} - {"struct_size", "user_data", "private_bytes", "kind", "flags"}
     fields -= {"reserved"}
     options = {name + "_ns" if name == "connect_timeout" else name for name in copyrpc.QueueOptions.__dataclass_fields__}
-    assert fields == options - {"sparse"}
+    assert fields == options - {"sparse", "sequence_zero"}  # which are flags there
 
 
 def test_rejected(queue_context, address):
@@ -111,6 +111,22 @@ def test_blobs_and_addresses(queue_context, region):
     received = right.post_receive(region[0:10])
     left.send(b"by address")
     assert received.wait().size == 10 and region.memory[0:10] == b"by address"
+
+
+def test_the_first_sequence_number_can_be_zero(queue_context, region):
+    left, right = (queue_context.queue_blob(copyrpc.QueueOptions(receives=4, sequence_zero=zero))[0] for zero in (True, False))
+    there = right.address()
+    assert left.address().packet_sequence_number == 0
+    # All that a peer knows which is not told the number.
+    here = copyrpc.QueueAddress(left.address().queue_pair_number, 0, there.link, there.mtu_bytes, there.lid, left.address().gid)
+    left.join_address(there, timeout=60)
+    right.join_address(here, timeout=60)
+    received = right.post_receive(region[0:10])
+    left.send(b"number 0")
+    assert received.wait().size == 8 and region.memory[0:8] == b"number 0"
+    for attempt in (queue_context.datagram_queue, queue_context.queue_open):
+        with pytest.raises(copyrpc.InvalidArgument, match="RC queues alone"):
+            attempt(copyrpc.QueueOptions(receives=4, sequence_zero=True))
 
 
 # ---- Messages ----
