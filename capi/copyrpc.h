@@ -1629,7 +1629,7 @@ typedef struct crpc_queue_info {
     uint32_t access;
     uint32_t retry_timeout;
     uint32_t retry_count;
-    uint32_t not_ready_retry_count;
+    uint32_t not_ready_retry_count; /* 0: no limit, also where it was set to 7 */
     uint32_t queue_key;
     uint32_t srq_limit;
 } crpc_queue_info;

@@ -225,7 +225,7 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     ours->connect_timeout_ns = theirs->connect_timeout_ns;
     ours->retry_timeout = theirs->retry_timeout;
     ours->retry_count = theirs->retry_count;
-    ours->rnr_tries = theirs->not_ready_retry_count;
+    ours->rnr_tries = queue_rnr_tries(theirs->not_ready_retry_count);
     ours->reads_max = theirs->reads_max;
     ours->private_bytes = theirs->private_bytes;
     memcpy(ours->private_data, theirs->private_data, sizeof(ours->private_data));
@@ -517,7 +517,7 @@ int32_t crpc_queue_get_info(crpc_context *context, crpc_queue queue, crpc_queue_
         .access = found.access,
         .retry_timeout = found.retry_timeout,
         .retry_count = found.retry_count,
-        .not_ready_retry_count = found.rnr_tries,
+        .not_ready_retry_count = queue_not_ready_retry_count(found.rnr_tries),
         .queue_key = found.queue_key,
         .srq_limit = found.srq_limit,
     };

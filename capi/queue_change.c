@@ -54,6 +54,20 @@ static uint32_t timer_of(uint64_t wait_ns)
     return code;
 }
 
+/* ---- Retries --------------------------------------------------------------------------------- */
+
+/* Core counts how often it tries, the caller how often again. Verbs, too, have 7 for no limit. */
+uint32_t queue_rnr_tries(uint32_t not_ready_retry_count)
+{
+    const bool limited = not_ready_retry_count != 0 && not_ready_retry_count != RETRY_MAX;
+    return limited ? not_ready_retry_count + 1 : 0;
+}
+
+uint32_t queue_not_ready_retry_count(uint32_t rnr_tries)
+{
+    return rnr_tries ? rnr_tries - 1 : 0;
+}
+
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
 /* A member without its bit would not change: the caller has forgotten the bit. */
@@ -159,7 +173,7 @@ static struct nic_queue_change take(const crpc_queue_change *theirs)
                                     .access = theirs->access,
                                     .retry_timeout = theirs->retry_timeout,
                                     .retry_count = theirs->retry_count,
-                                    .rnr_tries = theirs->not_ready_retry_count,
+                                    .rnr_tries = queue_rnr_tries(theirs->not_ready_retry_count),
                                     .queue_key = theirs->queue_key,
                                     .srq_limit = theirs->srq_limit};
     uint64_t wait_ns = theirs->not_ready_wait_ns;

@@ -58,6 +58,9 @@ int32_t queue_check_dc_options(const crpc_queue_options *options, crpc_error *er
 
 /* queue_change.c: what a code of the RNR timer means. 0 = 0. */
 uint64_t queue_not_ready_ns(uint32_t timer);
+/* What core calls a number of retries; 0 = no limit. And the other way. */
+uint32_t queue_rnr_tries(uint32_t not_ready_retry_count);
+uint32_t queue_not_ready_retry_count(uint32_t rnr_tries);
 
 /* queue.c: the caller's form of an address. The caller's struct is large enough. */
 void queue_show_address(const struct nic_address *found, crpc_queue_address *address);

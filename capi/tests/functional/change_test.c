@@ -82,7 +82,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A SEND without a receive is tried twice, and in between it waits as long as the other side says. */
+/* A SEND without a receive is tried again as often as was said, and before that it waits as long as the other
+ * side says. */
 static void a_peer_waits_as_long_as_it_is_told(void **state)
 {
     (void)state;
@@ -97,8 +98,32 @@ static void a_peer_waits_as_long_as_it_is_told(void **state)
     const uint64_t start = now_ns();
     one(&here, CRPC_QUEUE_SEND, 1, 0, 64);
     await_work(&here, CRPC_QUEUE_SEND, 1, CRPC_E_NOT_READY);
-    assert_true(now_ns() - start >= 163840000);
+    assert_true(now_ns() - start >= 2 * UINT64_C(163840000));
     end_both(CRPC_E_NOT_READY);
+}
+
+/* 7 retries are no limit. If they were, it would long have been reached. */
+static void seven_retries_are_for_ever(void **state)
+{
+    (void)state;
+    const crpc_queue_options theirs = queues_options();
+    crpc_queue_options ours = queues_options();
+    ours.not_ready_retry_count = 7;
+    connect_with(&ours, &theirs);
+    assert_int_equal(info_of(&here).not_ready_retry_count, 0);
+    modify(&there, there.queue,
+           (crpc_queue_change){.changes = CRPC_QUEUE_CHANGE_NOT_READY_WAIT,
+                               .not_ready_wait_ns = 10000});
+    one(&here, CRPC_QUEUE_SEND, 1, 0, 64);
+    const uint64_t start = now_ns();
+    while (now_ns() - start < 50000000) {
+        pump(&here);
+        pump(&there);
+    }
+    one(&there, CRPC_QUEUE_RECEIVE, 1, 0, 64);
+    await_work(&here, CRPC_QUEUE_SEND, 1, CRPC_OK);
+    await_work(&there, CRPC_QUEUE_RECEIVE, 1, CRPC_OK);
+    close_queues();
 }
 
 /* If a device ever takes one of these, this says so. */
@@ -237,6 +262,7 @@ int main(void)
         OVER_DEVICE(a_peer_that_may_only_read),
         OVER_DEVICE(a_peer_that_never_had_a_right),
         OVER_DEVICE(a_peer_waits_as_long_as_it_is_told),
+        OVER_DEVICE(seven_retries_are_for_ever),
         OVER_DEVICE(devices_keep_the_retries_of_a_connection),
         OVER_DEVICE(an_srq_tells_that_it_runs_low),
         OVER_DEVICE(a_tm_srq_tells_that_it_runs_low),
