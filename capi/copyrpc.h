@@ -57,19 +57,19 @@ CRPC_API uint32_t crpc_version(void);
 /* ---- Status codes: never renumbered, never reused -------------------------------------------- */
 
 #define CRPC_OK 0
-#define CRPC_E_INVALID -1       /* an argument is wrong */
-#define CRPC_E_UNSUPPORTED -2   /* this version, driver or device does not support it */
-#define CRPC_E_STALE -3         /* the handle or token is closed, used up, or from elsewhere */
-#define CRPC_E_AGAIN -4         /* there is no room now: poll, then try again */
-#define CRPC_E_TOO_BIG -5       /* it can never fit: crpc_endpoint_info has the limits */
-#define CRPC_E_NO_MEMORY -6     /* the system or the device is out of memory */
-#define CRPC_E_NO_DEVICE -7     /* there is no RDMA device, or it is not the one that is needed */
-#define CRPC_E_NO_RESOURCE -8   /* a limit of the device or of the context is reached */
-#define CRPC_E_MEMLOCK -9       /* RLIMIT_MEMLOCK is too low to register this much memory */
-#define CRPC_E_SYSTEM -10       /* a system call failed: see crpc_error.os_error */
-#define CRPC_E_TIMEOUT -11      /* the time limit has passed */
-#define CRPC_E_CANCELED -12 /* CRPC_OP_CANCEL, CRPC_CHANNEL_CANCEL or TAG_REMOVE ended this op */
-#define CRPC_E_CLOSING -13      /* the connection is closing and accepts no new ops */
+#define CRPC_E_INVALID -1     /* an argument is wrong */
+#define CRPC_E_UNSUPPORTED -2 /* this version, driver or device does not support it */
+#define CRPC_E_STALE -3       /* the handle or token is closed, used up, or from elsewhere */
+#define CRPC_E_AGAIN -4       /* there is no room now: poll, then try again */
+#define CRPC_E_TOO_BIG -5     /* it can never fit: crpc_endpoint_info has the limits */
+#define CRPC_E_NO_MEMORY -6   /* the system or the device is out of memory */
+#define CRPC_E_NO_DEVICE -7   /* there is no RDMA device, or it is not the one that is needed */
+#define CRPC_E_NO_RESOURCE -8 /* a limit of the device or of the context is reached */
+#define CRPC_E_MEMLOCK -9     /* RLIMIT_MEMLOCK is too low to register this much memory */
+#define CRPC_E_SYSTEM -10     /* a system call failed: see crpc_error.os_error */
+#define CRPC_E_TIMEOUT -11    /* the time limit has passed */
+#define CRPC_E_CANCELED -12   /* CRPC_OP_CANCEL, CRPC_CHANNEL_CANCEL or TAG_REMOVE ended this op */
+#define CRPC_E_CLOSING -13    /* the connection is closing and accepts no new ops */
 #define CRPC_E_DISCONNECTED -14 /* the connection is gone; the peer may or may not have acted */
 #define CRPC_E_CLOSED -15       /* this side closed the handle while the op was pending */
 #define CRPC_E_REFUSED -16      /* the peer's application or host refused the connection */
