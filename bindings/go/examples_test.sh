@@ -27,38 +27,6 @@ if [ "${1:-}" != inside ]; then
     readme_block "In Go" sh > "$work/hello_go/commands"
     check "the README has a program and how to build it" test -s "$work/hello_go/main.go" -a -s "$work/hello_go/commands"
     check "the README's program builds as printed" bash -c "cd '$work/hello_go' && sh -e ./commands"
-    # The Go client of docs/queues.md, and the server in C that it reads from.
-    mkdir "$work/queues_go"
-    export readme=$source/docs/queues.md
-    readme_block "RC: memory for others to read" go > "$work/queues_go/main.go"
-    readme_block "RC: memory for others to read" c > "$work/queues_go/server.c"
-    unset readme
-    check "the Go client of docs/queues.md builds as printed" bash -c \
-        "mkdir '$work/queues_go/client' && cd '$work/queues_go/client' && mv ../main.go . && sh -e '$work/hello_go/commands'"
-    check "and its server" cc -I"$source/capi" -o "$work/queues_go/server" "$work/queues_go/server.c" -L"$build/capi" -lcopyrpc
-    # The sender in Go of the same, and the receiver in C.
-    mkdir -p "$work/dc_go/sender"
-    readme_block_dc() { readme=$source/docs/queues.md readme_block "DCI and DCT: reliable, to many" "$1"; }
-    readme_block_dc go > "$work/dc_go/sender/main.go"
-    readme_block_dc c > "$work/dc_go/dc.c"
-    check "the Go sender to DCTs of docs/queues.md builds as printed" bash -c "cd '$work/dc_go/sender' && sh -e '$work/hello_go/commands'"
-    check "and the receiver" cc -I"$source/capi" -o "$work/dc_go/dc" "$work/dc_go/dc.c" -L"$build/capi" -lcopyrpc
-    # Its receiver of messages with tags, in Go, and the program in C that sends to it.
-    mkdir -p "$work/tags_go/receiver"
-    export readme=$source/docs/queues.md
-    readme_block "TM-SRQ: messages that find their buffer" go > "$work/tags_go/receiver/main.go"
-    readme_block "TM-SRQ: messages that find their buffer" c > "$work/tags_go/tags.c"
-    unset readme
-    check "its receiver of tags in Go builds as printed" bash -c "cd '$work/tags_go/receiver' && sh -e '$work/hello_go/commands'"
-    check "and what sends to it" cc -I"$source/capi" -o "$work/tags_go/tags" "$work/tags_go/tags.c" -L"$build/capi" -lcopyrpc
-    # The same of docs/lanes.md.
-    mkdir -p "$work/lanes_go/client"
-    export readme=$source/docs/lanes.md
-    readme_block "A grant, a WRITE, a call" go > "$work/lanes_go/client/main.go"
-    readme_block "A grant, a WRITE, a call" c > "$work/lanes_go/server.c"
-    unset readme
-    check "the Go client of docs/lanes.md builds as printed" bash -c "cd '$work/lanes_go/client' && sh -e '$work/hello_go/commands'"
-    check "and its server" cc -I"$source/capi" -o "$work/lanes_go/server" "$work/lanes_go/server.c" -L"$build/capi" -lcopyrpc
     "$simnic" run --session "examples_go.$$" -- bash "$0" inside "$work" "$build" "$count"
     exit
 fi
@@ -88,77 +56,6 @@ check "the README's program" bash -c "timeout 60 '$work/hello_go/hello' $address
 check_stops "Go's echo server ends on SIGTERM" $server
 check "Go's echo client says that nobody listens" bash -c "! timeout 60 '$work/echo_client' $address:7481 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
 check "Go's echo client explains itself" bash -c "'$work/echo_client' 2>&1 | grep -q '^echo_client: usage'"
-
-"$work/queues_go/server" $address:7485 &
-server=$!
-reads() {
-    for _ in $(seq 600); do # until it listens
-        timeout 60 "$work/queues_go/client/hello" $address:7485 | tr -d '\0' > "$work/read"
-        ! grep -q listens "$work/read" && break
-        sleep 0.1
-    done
-    cat "$work/read"
-    [ "$(cat "$work/read")" = "whoever connects may read this, <nil>" ]
-}
-check "Go reads what C has opened" reads
-kill $server && wait $server 2>/dev/null
-
-# Its address is the first line that a receiver prints.
-dcts=()
-for number in 0 1; do
-    "$work/dc_go/dc" > "$work/dct$number" &
-    dcts+=($!)
-done
-lines() { # FILE COUNT
-    for _ in $(seq 600); do
-        [ "$(wc -l < "$1")" -ge "$2" ] && return
-        sleep 0.1
-    done
-    return 1
-}
-fans_out() {
-    lines "$work/dct0" 1 && lines "$work/dct1" 1 || return
-    local first second
-    first=$(head -1 "$work/dct0") second=$(head -1 "$work/dct1")
-    timeout 60 "$work/dc_go/sender/hello" "$first" "${first:0:8}ffff0000${first:16}" "$second" | sort > "$work/fanned"
-    cat "$work/fanned"
-    [ "$(sed -n '1p;3p' "$work/fanned")" = "$(printf '%s\n' "0: <nil>" "2: <nil>")" ] && sed -n 2p "$work/fanned" | grep -q '^1: copyrpc: send: ' &&
-        lines "$work/dct0" 2 && lines "$work/dct1" 2 && [ "$(sed 1d "$work/dct0")$(sed 1d "$work/dct1")" = "you are number 0you are number 2" ]
-}
-check "Go sends to two DCTs in C, and not to one that there is not" fans_out
-kill "${dcts[@]}" && wait "${dcts[@]}" 2>/dev/null
-"$work/tags_go/receiver/hello" $address:7487 > "$work/tagged" &
-server=$!
-sends() { # TAG TEXT
-    for _ in $(seq 600); do # until it listens
-        timeout 60 "$work/tags_go/tags" $address:7487 "$1" "$2" > "$work/sent" && break
-        sleep 0.1
-    done
-    cat "$work/sent"
-    [ "$(cat "$work/sent")" = CRPC_OK ]
-}
-check "C sends a message with a tag to Go" sends 1 moon
-check "and one with another tag" sends 300 "384400 km"
-check "and one that nobody waits for" sends 7 sun
-finds() {
-    wait $server
-    cat "$work/tagged"
-    [ "$(cat "$work/tagged")" = "$(printf '%s\n' "word: moon" "number: 384400 km" "tag 7: sun")" ]
-}
-check "each finds its buffer" finds
-
-"$work/lanes_go/server" $address:7486 &
-server=$!
-writes() {
-    for _ in $(seq 600); do # until it listens
-        timeout 60 "$work/lanes_go/client/hello" $address:7486 > "$work/written" && break
-        sleep 0.1
-    done
-    cat "$work/written"
-    [ "$(cat "$work/written")" = "written by the client" ]
-}
-check "Go writes what C has granted, and calls behind it" writes
-kill $server && wait $server 2>/dev/null
 
 serve "C's echo server" "$build/examples/echo_server" $address:7482
 check "Go calls C" timeout 60 "$work/echo_client" $address:7482 2000 100

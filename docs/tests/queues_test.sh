@@ -8,14 +8,17 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 export readme=$source/docs/queues.md
 work=$(work_folder) || exit 1
 server=
+shared=
 datagrams=
 dcts=()
 tags=
-trap '[ -n "$server$datagrams$tags" ] && kill $server $datagrams $tags "${dcts[@]}" 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ -n "$server" ] && kill $server $shared $datagrams $tags "${dcts[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 section="RC: memory for others to read"
 readme_block "$section" c > "$work/server.c"
 readme_block "$section" c 2 > "$work/client.c"
+section="SRQ: receives that connections share"
+readme_block "$section" c > "$work/shared.c"
 section="UD: datagrams to many"
 readme_block "$section" c > "$work/datagrams.c"
 section="DCI and DCT: reliable, to many"
@@ -24,7 +27,7 @@ section="TM-SRQ: messages that find their buffer"
 readme_block "$section" c > "$work/tags.c"
 sanitize=
 nm -D "$library/libcopyrpc.so" | grep -q __asan_init && sanitize=-fsanitize=address,undefined
-for program in server client datagrams dc tags; do
+for program in server client shared datagrams dc tags; do
     check "the $program builds as printed, as C99 with every warning" \
         cc $sanitize -std=c99 -Wall -Wextra -Werror -I"$source/capi" -o "$work/$program" "$work/$program.c" -L"$library" -lcopyrpc \
         -Wl,-rpath,"$library"
@@ -47,6 +50,41 @@ reads() {
 }
 check "the client reads what the server has opened" reads
 check "and another one, too" reads
+
+# What a program says, when it says as many lines.
+says() { # FILE LINES
+    for _ in {1..600}; do
+        [ "$(wc -l < "$1")" -ge "$2" ] && return
+        sleep 0.1
+    done
+    return 1
+}
+where=${address%:*}:7474
+"$work/shared" "$where" > "$work/came" &
+shared=$!
+shares() { # TEXT
+    for _ in {1..600}; do
+        timeout 60 "$work/shared" "$where" "$1" > "$work/output" && break
+        sleep 0.1
+    done
+    cat "$work/output"
+    [ "$(cat "$work/output")" = CRPC_OK ]
+}
+for text in one two three four five; do
+    check "a message is sent to receives that are shared: $text" shares $text
+done
+comes() {
+    says "$work/came" 5
+    cat "$work/came"
+    [ "$(cat "$work/came")" = "$(printf '%s\n' one two three four five)" ]
+}
+check "all have come, and receives are given again" comes
+too_long() {
+    ! timeout 60 "$work/shared" "$where" "$(printf '%61d' 0)" > "$work/output" && grep -qx CRPC_E_TOO_BIG "$work/output"
+}
+check "what is longer than inline payloads is refused" too_long
+kill $shared
+
 "$work/datagrams" > "$work/address" &
 datagrams=$!
 answers() {
@@ -67,13 +105,6 @@ for number in 0 1; do
     "$work/dc" > "$work/dct$number" &
     dcts+=($!)
 done
-says() { # FILE LINES
-    for _ in {1..600}; do
-        [ "$(wc -l < "$1")" -ge "$2" ] && return
-        sleep 0.1
-    done
-    return 1
-}
 fans_out() {
     says "$work/dct0" 1 && says "$work/dct1" 1 || return
     local first second

@@ -1,7 +1,6 @@
 """Queues of the dynamically connected transport: one op at a time, for coroutines, and in arrays; and streams."""
 import asyncio
 import os
-import re
 import subprocess
 import sys
 
@@ -399,28 +398,3 @@ def test_arrays(both):
         came += list(taken)
     assert all(one.flags & copyrpc.COMPLETION_OF_DCT and one.token >> 32 == 16 for one in came)
     assert {one.reply_bytes_max: one.endpoint for one in came} == {i: dcts[i % 4].bits for i in range(32)}
-
-
-@needs_dc
-def test_the_program_of_the_documentation(tmp_path):
-    """The sender in Python of docs/queues.md, and the receiver in C, as they are printed."""
-    with open(os.path.join(os.environ["TEST_SOURCE"], "docs/queues.md")) as file:
-        section = file.read().split("## DCI and DCT")[1].split("\n## ")[0]
-    library = os.path.join(os.environ["TEST_BUILD"], "capi")
-    (tmp_path / "dc.c").write_text(section.split("```c\n")[1].split("```")[0])
-    headers = os.path.join(os.environ["TEST_SOURCE"], "capi")
-    made = [str(tmp_path / "dc"), str(tmp_path / "dc.c")]
-    subprocess.run(["cc", "-o", *made, f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}", "-lcopyrpc"], check=True)
-    receivers = [subprocess.Popen([str(tmp_path / "dc")], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    try:
-        first, second = (one.stdout.readline().strip() for one in receivers)
-        nobody = re.sub("^(.{8}).{8}", r"\1ffff0000", first)
-        sender = [sys.executable, "-W", "error", "-c", section.split("```python\n")[1].split("```")[0], first, nobody, second]
-        done = subprocess.run(sender, stdout=subprocess.PIPE, text=True, timeout=60)
-        assert (done.returncode, done.stdout) == (0, "0: CRPC_OK\n1: CRPC_E_DISCONNECTED\n2: CRPC_OK\n")
-        assert [one.stdout.readline() for one in receivers] == ["you are number 0\n", "you are number 2\n"]
-    finally:
-        for one in receivers:
-            one.kill()
-            one.wait()
-            one.stdout.close()

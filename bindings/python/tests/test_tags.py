@@ -1,10 +1,6 @@
 """Receives with tags (TM-SRQs): one op at a time, for coroutines, and in arrays."""
 import asyncio
-import os
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 from conftest import CONNECT_SECONDS, data
@@ -461,27 +457,3 @@ def test_receives_run_low(pair, region):
     thread.join()
     with pytest.raises(copyrpc.InvalidArgument):
         tagged.run_low(17, timeout=60)
-
-
-# ---- Documentation ----
-
-
-def test_the_program_of_the_documentation(queue_context, address):
-    """The receiver of docs/queues.md, as it is printed."""
-    with open(os.path.join(os.environ["TEST_SOURCE"], "docs/queues.md")) as file:
-        section = file.read().split("## TM-SRQ")[1].split("\n## ")[0]
-    code = section.split("```python\n")[1].split("```")[0]
-    receiver = subprocess.Popen([sys.executable, "-W", "error", "-c", code, address], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    queues = []
-    for tag, text in ((1, b"moon"), (300, b"384400 km"), (7, b"sun")):
-        while True:
-            try:
-                queues.append(queue_context.queue_connect(address))
-                break
-            except copyrpc.Refused:  # it does not listen yet
-                assert time.monotonic() < deadline and receiver.poll() is None
-                time.sleep(0.05)
-        send(queues[-1], tag, text.ljust(44, b"\0"))
-    assert receiver.communicate(timeout=60)[0].splitlines() == ["word: moon", "number: 384400 km", "tag 7: sun"]
-    assert receiver.returncode == 0
