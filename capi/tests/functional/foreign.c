@@ -79,7 +79,7 @@ void foreign_leave_out(struct CMUnitTest *tests, size_t count, const char *names
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        if (tests[i].name && strncmp(tests[i].name, names, strlen(names)) == 0) {
+        if (strncmp(tests[i].name, names, strlen(names)) == 0) {
             leave_out(tests, count, tests[i].test_func, why);
         }
     }
@@ -87,14 +87,8 @@ void foreign_leave_out(struct CMUnitTest *tests, size_t count, const char *names
 
 int foreign_run(struct CMUnitTest *tests, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (tests[i].name) {
-            cmocka_set_message_output(CM_OUTPUT_TAP);
-            return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
-        }
-    }
-    print_message("1..0 # SKIP no program is here that could be the peer\n");
-    return 0;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }
 
 /* Not by fork(): the child would be without the memory that the device uses, until it becomes another

@@ -28,10 +28,11 @@ int foreign_close(void **state);
 void foreign_listen(char port[FOREIGN_PORT_BYTES]);
 void foreign_submit(crpc_queue queue, const crpc_queue_op *op);
 
-/* Takes the tests out of `tests` whose names begin so, if there is no such program, and says so. */
+/* Leaves out the tests of `tests` whose names begin so, if there is no such program: they are counted as skipped,
+ * and say why. */
 void foreign_leave_out(struct CMUnitTest *tests, size_t count, const char *names,
                        const char *program, const char *package);
-/* Runs what is left as a group of cmocka, and returns its result; if nothing is, says so. */
+/* Runs them as a group of cmocka, and returns its result. */
 int foreign_run(struct CMUnitTest *tests, size_t count);
 /* Starts a program, whose name is the first word; the last is NULL. One at a time. */
 void foreign_start(const char *const words[]);
