@@ -67,6 +67,10 @@ static void a_peer_that_never_had_a_right(void **state)
     assert_int_equal(await(&here, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
     assert_int_equal(await(&there, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
     one(&there, CRPC_QUEUE_RECEIVE, 1, 0, 64);
+    if (strncmp(place_device(0), "rxe", 3) == 0) {
+        /* Soft-RoCE tells of no queue pair that it has ended: what is open does. */
+        one(&there, CRPC_QUEUE_RECEIVE, 4, 0, 64);
+    }
     one(&here, CRPC_QUEUE_SEND, 2, 0, 64); /* needs none */
     await_work(&here, CRPC_QUEUE_SEND, 2, CRPC_OK);
     await_work(&there, CRPC_QUEUE_RECEIVE, 1, CRPC_OK);
