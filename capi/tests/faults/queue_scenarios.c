@@ -113,12 +113,16 @@ static void use_tag_list(crpc_queue srq)
                                 .bytes = CRPC_TAG_HEADER_BYTES + 8};
     queue_submit(SERVER, srq, receive);
     queue_submit(SERVER, srq, add);
+    const uint64_t last = op_next(); /* when it is done, the device has the tag */
     queue_submit(SERVER, srq, (crpc_queue_op){.opcode = CRPC_QUEUE_TAG_SYNC});
+    op_end(last);
     for (uint64_t tag = 5; tag < 7; tag++) {
+        const uint64_t sent = op_next();
         crpc_tag_header_write(memory + CLIENT * 4096, tag, 0);
         queue_submit(CLIENT, (crpc_queue){links[1].bits[CLIENT]}, send);
-        ops_end();
+        op_end(sent);
     }
+    ops_end();
     must_succeed = false; /* they end with CRPC_E_CANCELED and CRPC_E_CLOSED */
     const crpc_queue_op remove = {.opcode = CRPC_QUEUE_TAG_REMOVE, .operand = op_next()};
     queue_submit(SERVER, srq, add);

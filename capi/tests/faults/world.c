@@ -354,6 +354,14 @@ uint64_t op_next(void)
     return next_op;
 }
 
+void op_end(uint64_t op)
+{
+    for (double end = seconds() + (must_succeed ? LIMIT_S : 2);
+         accepted[op] && !ended[op] && seconds() < end;) {
+        pump();
+    }
+}
+
 static bool all_ended(void)
 {
     for (uint64_t op = 0; op < next_op; op++) {

@@ -80,6 +80,9 @@ bool queue_submit(uint32_t side, crpc_queue queue, crpc_queue_op op);
 /* The user_data of the next op that is submitted. */
 uint64_t op_next(void);
 
+/* Polls and waits until the op with this user_data has ended, if it was accepted. */
+void op_end(uint64_t op);
+
 /* Polls and waits until every op has ended. */
 void ops_end(void);
 
