@@ -142,7 +142,7 @@ def lists(context, endpoint, server):
     for _ in range(ROUNDS):
         plain.append(plain_loop())
         begun = clock()
-        batch = Batch(endpoint, requests, 0, 0, BYTES)  # this and what follows are Endpoint.call_many, with a pause in between
+        batch = Batch(endpoint, requests, 0, 0, BYTES, 0)  # this and what follows are Endpoint.call_many, with a pause in between
         with context._use:
             batch._begin(context)
         spent = clock() - begun

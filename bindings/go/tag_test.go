@@ -505,14 +505,12 @@ func TestRawTags(t *testing.T) {
 	check(t, p.raw[1].JoinQueue(right, ours))
 	p.next(t, 0, copyrpc.CompletionConnected)
 	p.next(t, 1, copyrpc.CompletionConnected)
-	for i, op := range []copyrpc.QueueOp{
+	copy(p.raw[1].QueueOps, []copyrpc.QueueOp{
 		{Opcode: copyrpc.QueueReceive, UserData: 1, Region: p.regions[1], Address: p.infos[1].Address, Bytes: 100},
 		{Opcode: copyrpc.QueueTagAdd, UserData: 2, Region: p.regions[1], Address: p.infos[1].Address + 100, Bytes: 100, RemoteAddress: 5, Operand: tagAny},
 		{Opcode: copyrpc.QueueTagAdd, UserData: 3, RemoteAddress: 6, Operand: tagAny},
 		{Opcode: copyrpc.QueueTagRemove, UserData: 4, Operand: 3},
-	} {
-		p.raw[1].QueueOps[i] = op
-	}
+	})
 	if taken, status := p.raw[1].SubmitQueue(tagged, 4); taken != 4 {
 		t.Fatal(status.Name())
 	}
