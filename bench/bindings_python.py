@@ -2,7 +2,8 @@
 
 Prints JSON. "batches": client and server are two contexts of this thread, so that only the binding's own calls are timed (see
 bindings_c.c, which does the same); nanoseconds a call, medians and minima. The list form is timed with the replies made into a list
-of bytes. "asyncio" and "c": calls a second with 256 open, against copyrpc-perf's server in a process of its own. --check prints
+of bytes. "queues" and "lanes": the same of arrays of their ops. "asyncio" and "c": calls a second with 256 open, against
+copyrpc-perf's server in a process of its own. --check prints
 TAP, of figures that hold on any processor: above C's, in turns of a plain loop."""
 import asyncio
 import json
@@ -170,42 +171,68 @@ def batches(turn):
     return result
 
 
-def queues():
-    """Arrays of ops of queues, submitted and completed: with the library's functions alone ("c"), with submit and Context.poll, and as
-    submit_and_wait does it. The device has done the ops before anybody looks."""
+def queue_ends(context):
+    """Returns a queue, WRITEs for it, the library's function that submits them, and what must stay."""
+    import numpy
+
+    (queue, blob), (other, other_blob) = (context.queue_blob(copyrpc.QueueOptions(sends=QUEUE_BATCH)) for _ in range(2))
+    queue.join(other_blob)
+    other.join(blob)
+    region = context.register(bytearray(2 * QUEUE_BATCH * BYTES), "local_write", "remote_write")
+    ops = copyrpc.queue_ops(QUEUE_BATCH)
+    ops["opcode"], ops["bytes"], ops["region"] = copyrpc.QUEUE_WRITE, BYTES, region.bits
+    ops["address"] = region.address + BYTES * numpy.arange(QUEUE_BATCH)
+    ops["remote_address"], ops["remote_key"] = region.remote.at(QUEUE_BATCH * BYTES)
+    return queue, ops, lib.crpc_queue_submit, (other, region)
+
+
+def lane_ends(context):
+    """The same of a lane."""
+    import numpy
+
+    options = copyrpc.EndpointOptions(lane=True, lane_depth=QUEUE_BATCH)
+    (endpoint, blob), (other, other_blob) = (context.blob(options) for _ in range(2))
+    endpoint.join(other_blob)
+    other.join(blob)
+    region, there = (context.register(bytearray(QUEUE_BATCH * BYTES), "local_write") for _ in range(2))
+    ours = other.grant(there[:], "w")
+    grant = endpoint.open_grant(bytes(ours))
+    ops = copyrpc.lane_ops(QUEUE_BATCH)
+    ops["opcode"], ops["bytes"], ops["region"], ops["grant"] = copyrpc.LANE_WRITE, BYTES, region.bits, grant.bits
+    ops["offset"] = BYTES * numpy.arange(QUEUE_BATCH)
+    ops["address"] = region.address + ops["offset"]
+    return endpoint, ops, lib.crpc_lane_submit, (other, region, there, ours, grant)
+
+
+def works(ends):
+    """Arrays of ops of queues or lanes, submitted and completed: with the library's functions alone ("c"), with submit and Context.poll, and
+    as submit_and_wait does it. The device has done the ops before anybody looks."""
     import numpy
 
     with copyrpc.Context(queues=True) as context:
-        (queue, blob), (other, other_blob) = (context.queue_blob(copyrpc.QueueOptions(sends=QUEUE_BATCH)) for _ in range(2))
-        queue.join(other_blob)
-        other.join(blob)
-        region = context.register(bytearray(2 * QUEUE_BATCH * BYTES), "local_write", "remote_write")
-        ops = copyrpc.queue_ops(QUEUE_BATCH)
-        ops["opcode"], ops["bytes"], ops["region"] = copyrpc.QUEUE_WRITE, BYTES, region.bits
-        ops["address"] = region.address + BYTES * numpy.arange(QUEUE_BATCH)
-        ops["remote_address"], ops["remote_key"] = region.remote.at(QUEUE_BATCH * BYTES)
+        queue, ops, function, _kept = ends(context)
         room, completions = numpy.zeros(QUEUE_BATCH, copyrpc.completion_dtype), copyrpc.CompletionArray(QUEUE_BATCH)
-        at, there = ffi.cast("crpc_queue_op *", ffi.from_buffer(ops)), completions._completions
+        at, there = ffi.cast(f"{queue._form} *", ffi.from_buffer(ops)), completions._completions
 
         def c_submit():
-            assert lib.crpc_queue_submit(context._pointer, queue._handle[0], at, QUEUE_BATCH, ffi.NULL, 0, context._reason) == QUEUE_BATCH
+            assert function(context._pointer, queue._handle[0], at, QUEUE_BATCH, ffi.NULL, 0, context._reason) == QUEUE_BATCH
 
         def c_finish(left):
             return lib.crpc_poll(context._pointer, there, left)
 
         def wait_submit():
-            works.append(WorkArray(queue, ops, room, None, None))
+            waiting.append(WorkArray(queue, ops, room, None, None))
             with context._use:
-                works[0]._link()
-                assert works[0]._submit()
+                waiting[0]._link()
+                assert waiting[0]._submit()
 
         def wait_finish(left):
             with context._use:
-                works[0]._wait(works[0]._finished, None)
-                works[0]._unlink()
-                return len(works.pop()._result())
+                waiting[0]._wait(waiting[0]._finished, None)
+                waiting[0]._unlink()
+                return len(waiting.pop()._result())
 
-        works = []
+        waiting = []
         forms = {"c": (c_submit, c_finish), "submit_and_poll": (lambda: queue.submit(ops), lambda left: context.poll(completions)),
                  "submit_and_wait": (wait_submit, wait_finish)}
         times = {form: [] for form in forms}
@@ -311,13 +338,13 @@ def main():
         "list_above_c_ns": {
             "value": round(python["list"]["least_ns"] - c["submit"]["least_ns"] - c["drain"]["least_ns"], 1), "target": 600},
         "above_c_in_plain_turns": in_plain_turns(turns),
-        "queues": together([queues() for _ in range(2)]),
     }
-    queue = result["queues"]
-    for form in ("submit_and_poll", "submit_and_wait"):
-        spent = queue[form]["least_ns"] - queue["c"]["least_ns"]
-        result[f"queue_{form}_above_c_ns"] = {"value": round(spent, 1), "target": 20}
-        result["above_c_in_plain_turns"][f"queue_{form}"] = round(spent / queue["plain_loop"]["least_ns"], 2)
+    for name, ends in (("queue", queue_ends), ("lane", lane_ends)):
+        taken = result[f"{name}s"] = together([works(ends) for _ in range(2)])
+        for form in ("submit_and_poll", "submit_and_wait"):
+            spent = taken[form]["least_ns"] - taken["c"]["least_ns"]
+            result[f"{name}_{form}_above_c_ns"] = {"value": round(spent, 1), "target": 20}
+            result["above_c_in_plain_turns"][f"{name}_{form}"] = round(spent / taken["plain_loop"]["least_ns"], 2)
     if "--check" not in sys.argv:
         result["asyncio"] = rates()
         print(json.dumps(result, indent=2))
