@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "leave_out.h"
 #include "place.h"
 #include "queues.h"
 
@@ -307,10 +308,6 @@ static void the_peer_refuses_what_it_has_not_opened(void **state)
 static void a_peer_cannot_invalidate_a_region(void **state)
 {
     (void)state;
-    if (strncmp(place_device(0), "rxe", 3) == 0) {
-        print_message("# left out: Soft-RoCE invalidates any region\n");
-        return;
-    }
     connect_both();
     one(&there, CRPC_QUEUE_RECEIVE, 0, 0, 100);
     crpc_queue_op op = op_of(&here, CRPC_QUEUE_SEND_INVALIDATE, 0, 0, 10);
@@ -513,7 +510,7 @@ static void a_sleeper_is_woken(void **state)
 int main(void)
 {
 #define OVER_DEVICE(test) cmocka_unit_test_setup_teardown(test, queues_open, queues_close)
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         OVER_DEVICE(by_rdma_cm_with_private_data),
         OVER_DEVICE(a_rejected_peer_gets_private_data),
         OVER_DEVICE(by_blobs),
@@ -529,6 +526,9 @@ int main(void)
         OVER_DEVICE(a_long_stream),
         OVER_DEVICE(a_sleeper_is_woken),
     };
+    if (strncmp(place_device(0), "rxe", 3) == 0) {
+        LEAVE_OUT(tests, a_peer_cannot_invalidate_a_region, "Soft-RoCE invalidates any region");
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
