@@ -273,7 +273,7 @@ typedef struct crpc_context_info {
     uint32_t batch_window_left; /* what the batch windows of new endpoints may still add up to */
     uint32_t features;          /* CRPC_FEATURE_* in use */
     uint32_t queues_max;        /* in use; 0 = it was opened without CRPC_CONTEXT_QUEUES */
-    /* Queues that count for queues_max: RC queues and SRQs until they are closed, and closed ones whose
+    /* Queues that count for queues_max: those of all kinds until they are closed, and closed ones whose
      * ops have not all completed. Connect requests do not count. */
     uint32_t queues;
 } crpc_context_info;
@@ -460,7 +460,7 @@ typedef struct crpc_completion {
      * FETCH_ADD: what was there before; of CRPC_LANE_GRANT: the bits of the grant; of a RECEIVE that a
      * WRITE_IMMEDIATE took: length of the WRITE; of a RECEIVE of a UD queue: in the lower 32 bits the number
      * of the queue pair that has sent; of a RECEIVE of a DCT: likewise, 0 where the device does not say, and
-     * in the upper 32 bits the length of a WRITE_IMMEDIATE. */
+     * in the upper 32 bits the length of a WRITE_IMMEDIATE; of a TAG_ADD that has matched: the tag. */
     uint64_t token;
     /* REQUEST, RESPONSE: address of the view, a multiple of 16. SENT, RECEIVED: address of the
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
@@ -476,7 +476,9 @@ typedef struct crpc_completion {
     /* REQUEST: length of the longest reply that the caller accepts. WORK: the immediate in host byte
      * order, or the key that was invalidated; after an error, the vendor's syndrome. */
     uint32_t reply_bytes_max;
-    uint64_t view;               /* REQUEST, RESPONSE: identifies the view for crpc_retain */
+    /* REQUEST, RESPONSE: identifies the view for crpc_retain. WORK of a TAG_ADD that has matched: in
+     * its lower half the context. */
+    uint64_t view;
     uint64_t endpoint_user_data; /* all kinds but DEVICE: the endpoint's, channel's or queue's */
 } crpc_completion;
 
@@ -1249,11 +1251,11 @@ CRPC_API int32_t crpc_grant_get_info(crpc_context *context, crpc_grant grant,
 /* ---- Queues: the NIC's own, with user data for each op ---------------------------------------- */
 
 /* A queue belongs to the application: what it posts is what the device does. The peer is any program
- * with a queue of the same kind: another of this library, or one that uses verbs and librdmacm. There
- * is no protocol of ours in between, no keepalive, and no flow control.
+ * with a queue that fits (of a DCI, a DCT; otherwise of the same transport): another of this library, or one
+ * that uses verbs and librdmacm. There is no protocol of ours in between, no keepalive, and no flow control.
  *
  * Of each op, the library gives back the user_data, whatever the order in which the device completes
- * them. Later versions will have further kinds of queues. */
+ * them. docs/queues.md has a program of each kind. */
 
 #define CRPC_QUEUE_KIND_RC 1u  /* a reliable connection: sends, and receives unless it has an SRQ */
 #define CRPC_QUEUE_KIND_SRQ 2u /* receives that the RC, UD and DCT queues which name it share */
