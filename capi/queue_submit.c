@@ -46,17 +46,14 @@ static_assert(CRPC_QUEUE_SIGNAL == NIC_WORK_SIGNAL && CRPC_QUEUE_FENCE == NIC_WO
                   CRPC_QUEUE_SOLICITED == NIC_WORK_SOLICITED &&
                   CRPC_QUEUE_INLINE == NIC_WORK_INLINE && CRPC_QUEUE_PIECES == NIC_WORK_PIECES,
               "a driver has the caller's flags");
-static_assert(CRPC_COMPLETION_WORK == NIC_COMPLETION_WORK &&
-                  CRPC_COMPLETION_OF_QUEUE == NIC_DONE_OF_QUEUE &&
-                  CRPC_COMPLETION_IMMEDIATE == NIC_DONE_IMMEDIATE &&
-                  CRPC_COMPLETION_INVALIDATED == NIC_DONE_INVALIDATED &&
-                  CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL &&
-                  CRPC_COMPLETION_GRH == NIC_DONE_GRH &&
-                  CRPC_COMPLETION_OF_DCT == NIC_DONE_OF_DCT &&
-                  CRPC_COMPLETION_MATCHED == NIC_DONE_MATCHED &&
-                  CRPC_COMPLETION_RENDEZVOUS == NIC_DONE_RENDEZVOUS &&
-                  CRPC_COMPLETION_SYNC == NIC_DONE_SYNC,
-              "a driver completes as the caller expects");
+static_assert(
+    CRPC_COMPLETION_WORK == NIC_COMPLETION_WORK && CRPC_COMPLETION_OF_QUEUE == NIC_DONE_OF_QUEUE &&
+        CRPC_COMPLETION_IMMEDIATE == NIC_DONE_IMMEDIATE &&
+        CRPC_COMPLETION_INVALIDATED == NIC_DONE_INVALIDATED &&
+        CRPC_COMPLETION_DETAIL == NIC_DONE_DETAIL && CRPC_COMPLETION_GRH == NIC_DONE_GRH &&
+        CRPC_COMPLETION_OF_DCT == NIC_DONE_OF_DCT && CRPC_COMPLETION_MATCHED == NIC_DONE_MATCHED &&
+        CRPC_COMPLETION_RENDEZVOUS == NIC_DONE_RENDEZVOUS && CRPC_COMPLETION_SYNC == NIC_DONE_SYNC,
+    "a driver completes as the caller expects");
 
 /* ---- What an opcode names -------------------------------------------------------------------- */
 

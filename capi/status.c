@@ -58,8 +58,9 @@ static const struct {
     [-CRPC_E_NOT_READY] =
         {"CRPC_E_NOT_READY",
          "the peer had no receive for the message; it has to submit more of them"},
-    [-CRPC_E_FLUSHED] = {"CRPC_E_FLUSHED", "the queue or lane failed before the op was known to be done; "
-                                           "crpc_queue_get_error or the log tells why"},
+    [-CRPC_E_FLUSHED] = {"CRPC_E_FLUSHED",
+                         "the queue or lane failed before the op was known to be done; "
+                         "crpc_queue_get_error or the log tells why"},
     [-CRPC_E_DEVICE] = {"CRPC_E_DEVICE", "this device refused the op: was its region deregistered? "
                                          "reply_bytes_max is the vendor's syndrome"},
 };

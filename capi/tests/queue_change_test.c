@@ -7,7 +7,7 @@
 
 static __attribute__((aligned(4096))) uint8_t here[BYTES], there[BYTES];
 static crpc_region here_region, there_region;
-static uint32_t remote_key; /* of `there` */
+static uint32_t remote_key;                                      /* of `there` */
 static crpc_queue left, right, srq, tm_srq, datagrams, dci, dct; /* but for the first, of right */
 
 static int open_queues(void **state)

@@ -87,10 +87,12 @@ enum lane_opcode {
 /* A transfer: LANE_WRITE to LANE_FETCH_ADD. */
 struct lane_op {
     uint8_t opcode;
-    bool fence;  /* begins when all READs and atomics before it have ended */
-    bool copied; /* WRITE: lane_post copies the payload, at most nic->inline_bytes_max; no local keys */
-    uint8_t piece_count; /* of `pieces`, at most nic->pieces_max; 0 = one range, that of local_address */
-    uint32_t bytes;      /* in all */
+    bool fence; /* begins when all READs and atomics before it have ended */
+    /* WRITE: lane_post copies the payload, at most nic->inline_bytes_max; no local keys */
+    bool copied;
+    /* of `pieces`, at most nic->pieces_max; 0 = one range, that of local_address */
+    uint8_t piece_count;
+    uint32_t bytes; /* in all */
     uint32_t local_key;
     uint32_t remote_key;
     /* WRITE, READ. A short WRITE of one range may be copied by the processor. */

@@ -185,8 +185,8 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 
 /* ---- Data path ------------------------------------------------------------------------------- */
 
-#define NIC_POST_SIGNALED 0x1u /* request a completion of this WQE, regardless of the interval */
-#define NIC_POST_INLINE 0x2u   /* post_pieces: the processor copies the pieces */
+#define NIC_POST_SIGNALED 0x1u  /* request a completion of this WQE, regardless of the interval */
+#define NIC_POST_INLINE 0x2u    /* post_pieces: the processor copies the pieces */
 #define NIC_POST_IMMEDIATE 0x4u /* post_foreign_write: with an immediate */
 
 struct nic_transfer {
@@ -361,7 +361,7 @@ struct nic {
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
     bool dc;      /* its driver has DCIs and DCTs; making one says whether the device has, too */
     uint32_t streams_max; /* that a DCI can have; 0 = none */
-    uint32_t tags_max; /* of a TM-SRQ; 0 = it has no TM-SRQs */
+    uint32_t tags_max;    /* of a TM-SRQ; 0 = it has no TM-SRQs */
     char device[64];
     uint32_t port;
     uint32_t gid_index;

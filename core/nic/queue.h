@@ -66,20 +66,21 @@ struct nic_piece {
  * not be copied. */
 struct nic_work {
     uint8_t opcode;
-    uint8_t flags;      /* NIC_WORK_* */
-    uint16_t stream;    /* of a DCI with streams, below their number; otherwise ignored */
-    uint32_t immediate; /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key. TAG_SYNC: so many
-                           of the last messages have not been looked at */
+    uint8_t flags;   /* NIC_WORK_* */
+    uint16_t stream; /* of a DCI with streams, below their number; otherwise ignored */
+    /* *_IMMEDIATE: host byte order. SEND_INVALIDATE: the peer's key. TAG_SYNC: so many of the last messages
+     * have not been looked at */
+    uint32_t immediate;
     uint64_t user_data;
     uint64_t region; /* the caller's: its key is in another array */
-    uint64_t
-        address; /* of the payload. PIECES: index of the first. COMPARE_SWAP: what to compare with */
+    /* of the payload. PIECES: index of the first. COMPARE_SWAP: what to compare with */
+    uint64_t address;
     uint32_t bytes;          /* of the payload. PIECES: how many */
     uint32_t remote_key;     /* WRITE, READ, atomics */
     uint64_t remote_address; /* the same; of atomics a multiple of 8. TAG_ADD: the tag */
     uint64_t operand; /* COMPARE_SWAP: the new value. FETCH_ADD: what is added. TAG_ADD: the mask.
                                 TAG_REMOVE: user_data of the TAG_ADD */
-    uint64_t target;         /* the caller's: `post_to` has it in another array */
+    uint64_t target;  /* the caller's: `post_to` has it in another array */
 };
 static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 
@@ -109,10 +110,10 @@ static_assert(sizeof(struct nic_work) == 64, "an op is one cache line");
 #define NIC_DONE_OF_QUEUE 0x2u
 #define NIC_DONE_IMMEDIATE 0x4u
 #define NIC_DONE_INVALIDATED 0x8u
-#define NIC_DONE_DETAIL 0x10u /* the op had a CQE of its own */
+#define NIC_DONE_DETAIL 0x10u  /* the op had a CQE of its own */
 #define NIC_DONE_MATCHED 0x20u /* TAG_ADD: a message has matched; its header is not in the buffer */
 #define NIC_DONE_OF_DCT 0x20u  /* RECEIVE: it came to a DCT, and so the token is that of one */
-#define NIC_DONE_GRH 0x40u    /* the header of a datagram says where it comes from */
+#define NIC_DONE_GRH 0x40u     /* the header of a datagram says where it comes from */
 #define NIC_DONE_RENDEZVOUS                                                                        \
     0x40u /* TAG_ADD: what matched is a rendezvous request, and all of it is in the buffer, header too */
 #define NIC_DONE_SYNC 0x80u /* RECEIVE: it has a tag, and nothing matched: TAG_SYNC is due */
@@ -191,9 +192,10 @@ struct nic_queue_options {
     /* DCI with streams: with so many failed streams the queue goes on; one more fails it. Raised to one less
      * than a power of two, and lowered to the device's limit, which may be 0: nic_queue has the result. */
     uint32_t stream_failures_max;
-    uint32_t tags; /* TM_SRQ: for how many there is a place, 1 to nic->tags_max */
+    uint32_t tags;       /* TM_SRQ: for how many there is a place, 1 to nic->tags_max */
     uint64_t access_key; /* DCT */
-    bool sequence_zero;  /* RC: its first packet has number 0, not a random one, unless rdma_cm connects it */
+    /* RC: its first packet has number 0, not a random one, unless rdma_cm connects it */
+    bool sequence_zero;
     struct nic_transport transport; /* DCI: of all its connections. Others: from nic.h's _connect */
 };
 

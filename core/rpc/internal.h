@@ -260,12 +260,12 @@ struct rpc_lane {
     struct rpc_batch *aside; /* RPC_ASIDE_MAX; if there are any, the open batch has messages */
     uint32_t aside_head;
     uint32_t aside_count;
-    uint32_t number;     /* of its queue pair; 0 = none in the engine's table */
-    uint32_t life;       /* how often this side has made it */
-    uint32_t peer_life;  /* of which the peer has spoken last */
-    uint32_t told_life;  /* of whose address it has told the peer; 0 = none */
-    uint32_t ended_life; /* whose end this side has told; 0 = none */
-    uint64_t said_in;    /* what it has told is sent when so many batches are */
+    uint32_t number;      /* of its queue pair; 0 = none in the engine's table */
+    uint32_t life;        /* how often this side has made it */
+    uint32_t peer_life;   /* of which the peer has spoken last */
+    uint32_t told_life;   /* of whose address it has told the peer; 0 = none */
+    uint32_t ended_life;  /* whose end this side has told; 0 = none */
+    uint64_t said_in;     /* what it has told is sent when so many batches are */
     uint64_t answered_in; /* likewise the answer to the peer's REVOKE */
     uint64_t pause_ns;
     struct wheel_timer timer;
@@ -334,7 +334,7 @@ struct rpc_engine {
     struct list lanes_done;   /* endpoints, by lane.done_link */
     struct list lanes_failing;
     struct table *lane_pairs; /* likewise for the queue pairs of lanes; NULL = there was none yet */
-    uint32_t lane_places; /* rpc_lane_places of all endpoints */
+    uint32_t lane_places;     /* rpc_lane_places of all endpoints */
     struct link_group links;
 
     uint32_t endpoint_count;

@@ -54,8 +54,7 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
     const struct lane_options options = {.handle = endpoint->link.handle,
                                          .user_data = endpoint->options.user_data,
                                          .timer_kind = TIMER_GRANT,
-                                         .depth =
-                                             rpc_lane_depth(engine->nic, &endpoint->options)};
+                                         .depth = rpc_lane_depth(engine->nic, &endpoint->options)};
     if (!(endpoint->options.flags & CRPC_ENDPOINT_LANE)) {
         return CRPC_OK;
     }
@@ -104,8 +103,7 @@ void rpc_lane_unmake(struct rpc_endpoint *endpoint)
     if (!lane->lane) {
         return;
     }
-    endpoint->engine->lane_places -=
-        rpc_lane_places(endpoint->engine->nic, &endpoint->options);
+    endpoint->engine->lane_places -= rpc_lane_places(endpoint->engine->nic, &endpoint->options);
     lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_CLOSED);
     forget_number(endpoint);
     lane_destroy(lane->lane);

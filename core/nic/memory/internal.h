@@ -257,9 +257,9 @@ struct memory_queue {
     struct memory_stream *streams; /* of a DCI: dc.c */
     uint32_t streams_failed;       /* as the device knows; base has what was polled */
     uint64_t access_key;           /* of a DCT */
-    struct memory_tags *tags; /* tags.h; NULL = none */
-    uint32_t limit;     /* of an SRQ; 0 = none, or it was reached */
-    bool limit_reached; /* and nobody was told */
+    struct memory_tags *tags;      /* tags.h; NULL = none */
+    uint32_t limit;                /* of an SRQ; 0 = none, or it was reached */
+    bool limit_reached;            /* and nobody was told */
 };
 
 static inline struct memory_queue *memory_queue(struct nic_queue *queue)

@@ -74,7 +74,7 @@ struct mlx5_queue {
     uint32_t receive_rung;    /* of those that the device was told of */
     uint32_t *receive_record;
     struct receive_queue list;
-    uint32_t list_head; /* the next to be posted */
+    uint32_t list_head;               /* the next to be posted */
     struct device_queue_pair command; /* of a TM-SRQ: `sends` are its WQEs */
 };
 

@@ -154,13 +154,13 @@ struct sim {
     struct sim_op ops[SIM_OPS_MAX];
     uint32_t op_count;
     struct sim_target targets[SIM_TARGETS_MAX];
-    bool abrupt;                   /* all engines end while ops are open, and tasks may wait */
-    bool calm;                     /* no trouble in this episode */
-    bool much_dc;                  /* most queues are DCIs, DCTs and SRQs */
-    bool much_tags;                /* most are RC queues and TM-SRQs */
-    bool impatient;                /* a peer without a receive fails a queue at once */
+    bool abrupt;    /* all engines end while ops are open, and tasks may wait */
+    bool calm;      /* no trouble in this episode */
+    bool much_dc;   /* most queues are DCIs, DCTs and SRQs */
+    bool much_tags; /* most are RC queues and TM-SRQs */
+    bool impatient; /* a peer without a receive fails a queue at once */
     struct sim_message messages[SIM_OPS_MAX];
-    uint64_t counts[SIM_COUNTS];   /* of all episodes */
+    uint64_t counts[SIM_COUNTS]; /* of all episodes */
 };
 
 /* sim_datagram.c */

@@ -253,21 +253,11 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {"ops",
-                                        "with an error",
-                                        "refusals",
-                                        "connections",
-                                        "closes",
-                                        "drains",
-                                        "lost devices",
-                                        "datagrams",
-                                        "messages to DCTs",
-                                        "matched tags",
-                                        "tags taken back",
-                                        "streams failed",
-                                        "stream resets",
-                                        "limits",
-                                        NULL};
+    static const char *const names[] = {"ops",           "with an error",   "refusals",
+                                        "connections",   "closes",          "drains",
+                                        "lost devices",  "datagrams",       "messages to DCTs",
+                                        "matched tags",  "tags taken back", "streams failed",
+                                        "stream resets", "limits",          NULL};
     const struct simulation_program program = {
         .name = "queue_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);

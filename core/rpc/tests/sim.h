@@ -57,10 +57,10 @@ struct sim_lane {
     bool gives;    /* the peer may have a right to the box */
     bool told;     /* `bytes` are those of a grant, which was not revoked */
     uint8_t bytes[LANE_GRANT_BYTES];
-    uint64_t grant;           /* handle of that */
+    uint64_t grant;             /* handle of that */
     struct nic_piece pieces[3]; /* of the op that is being submitted */
-    struct lane_grant *taken; /* the peer's; NULL = none, or not open */
-    uint32_t taken_life;      /* of the last one */
+    struct lane_grant *taken;   /* the peer's; NULL = none, or not open */
+    uint32_t taken_life;        /* of the last one */
     uint64_t op_count;
     uint64_t op_done; /* all before it have completed */
     uint64_t completed;
