@@ -54,7 +54,7 @@ MUTATIONS = [
     ("a queue that is not joined yet cannot fail", "link/life.c", "|| link->state == CRPC_STATE_NEW;", ";"),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c", "sim_dc.c", "sim_tags.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_datagram.c", "sim_dc.c", "sim_make.c", "sim_tags.c"]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
  * op that was accepted: it completes exactly once, in order, with a status that something explains.
  *
  *   sim_act.c     what applications, devices and rdma_cm might do next
+ *   sim_make.c    likewise: making queues, and connecting them
  *   sim_datagram.c   likewise of queues for datagrams and of targets, and what must hold of these
  *   sim_dc.c      likewise of DCIs, their streams, and DCTs
  *   sim_tags.c    likewise of TM-SRQs
@@ -163,6 +164,21 @@ struct sim {
     uint64_t counts[SIM_COUNTS]; /* of all episodes */
 };
 
+static inline uint32_t below(struct sim *sim, uint32_t bound)
+{
+    return random_below(&sim->base.random, bound);
+}
+
+static inline bool chance(struct sim *sim, uint32_t percent)
+{
+    return random_percent(&sim->base.random, percent);
+}
+
+static inline uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
+{
+    return (uint32_t)(one - sim->queues);
+}
+
 /* sim_datagram.c */
 void sim_open_datagrams(struct sim *sim, struct sim_queue *one,
                         const struct queue_options *options);
@@ -219,15 +235,25 @@ void sim_take_tag(struct sim *sim, struct sim_queue *one, uint32_t number,
 const uint8_t *sim_check_unexpected(struct sim *sim, struct sim_queue *one, const uint8_t *place,
                                     const crpc_completion *completion);
 
-/* sim_act.c */
+/* sim_make.c */
+struct sim_engine *sim_any_engine(struct sim *sim);
+/* One that is not closed. NULL = hardly any. */
+struct sim_queue *sim_any_queue(struct sim *sim);
+struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine);
+/* NULL = hardly any. */
+struct sim_queue *sim_any_srq(struct sim *sim, const struct sim_engine *engine);
+/* Only a lost device, and too many queues, are a reason not to. */
 void sim_expect_made(struct sim *sim, struct sim_queue *one, int32_t status);
+/* Makes a queue, or two that connect. */
+void sim_make_something(struct sim *sim);
+/* Accepts or rejects a queue that asks. */
+void sim_answer(struct sim *sim, struct sim_queue *one);
+
+/* sim_act.c */
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
 void sim_close_queue(struct sim *sim, struct sim_queue *one);
 /* What the devices have told since of limits of SRQs. */
 void sim_tell_limits(struct sim *sim);
-struct sim_queue *sim_new_queue(struct sim *sim, struct sim_engine *engine);
-/* NULL = hardly any. */
-struct sim_queue *sim_any_srq(struct sim *sim, const struct sim_engine *engine);
 
 /* sim_check.c */
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);

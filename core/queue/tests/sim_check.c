@@ -5,11 +5,6 @@
 #include <poll.h>
 #include <string.h>
 
-static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
-{
-    return (uint32_t)(one - sim->queues);
-}
-
 /* ---- Ops ------------------------------------------------------------------------------------- */
 
 /* A WRITE with an immediate takes a receive, and leaves its memory alone. */

@@ -6,21 +6,6 @@
 
 #define HEADER NIC_DATAGRAM_HEADER_BYTES
 
-static uint32_t below(struct sim *sim, uint32_t bound)
-{
-    return random_below(&sim->base.random, bound);
-}
-
-static bool chance(struct sim *sim, uint32_t percent)
-{
-    return random_percent(&sim->base.random, percent);
-}
-
-static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
-{
-    return (uint32_t)(one - sim->queues);
-}
-
 static uint32_t key_of(const struct sim *sim, const struct sim_queue *one)
 {
     return 1 + index_of(sim, one);

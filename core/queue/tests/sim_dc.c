@@ -8,21 +8,6 @@
 
 #define NO_ACCESS_KEY UINT64_C(1000000)
 
-static uint32_t below(struct sim *sim, uint32_t bound)
-{
-    return random_below(&sim->base.random, bound);
-}
-
-static bool chance(struct sim *sim, uint32_t percent)
-{
-    return random_percent(&sim->base.random, percent);
-}
-
-static uint32_t index_of(const struct sim *sim, const struct sim_queue *one)
-{
-    return (uint32_t)(one - sim->queues);
-}
-
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
 uint64_t sim_access_key(const struct sim *sim, const struct sim_queue *one)
