@@ -4,10 +4,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Optional, TypeVar, cast
 
 from ._grant import Grant, place_of
-from ._native import ffi, lib
+from ._native import lib
 from ._options import number
-from ._records import LANE_OP, MARK, PIECE
-from ._work import Piece, Work, bits_of, piece_of, pieces_of
+from ._records import LANE_OP, MARK
+from ._work import Piece, Work, bits_of, piece_of, pieces_of, post_as
 from .errors import CopyrpcError, error_of
 
 if TYPE_CHECKING:
@@ -142,24 +142,5 @@ class LaneWork(Work[R]):
 
 
 def post(endpoint: Lane, works: list[LaneWork[Any]], taken: Any) -> tuple[int, int]:
-    """Submits works. Returns how many were accepted, and why not the next. *taken is the number of
-    accepted ops. Called with the lock held."""
-    pump = endpoint._pump
-    ops = ffi.new("crpc_lane_op[]", len(works))
-    view = ffi.buffer(ops)
-    parts: list[tuple[int, int, int, int]] = []
-    for index, work in enumerate(works):
-        work._pack(view, index, parts)
-        pump._pending[work._id] = work  # before the library has it: an exception, of a signal handler's perhaps, may come at any time
-    pieces = ffi.new("crpc_piece[]", max(1, len(parts)))
-    for index, part in enumerate(parts):
-        PIECE.pack_into(ffi.buffer(pieces), index * PIECE.size, *part)
-    count = lib.copyrpc_native_lane_submit_noted(
-        pump._pointer, endpoint._handle[0], ops, len(works), pieces, len(parts), pump._reason, taken
-    )
-    count = max(count, 0)
-    for work in works[:count]:
-        work._posted = True
-    for work in works[count:]:
-        pump._pending.pop(work._id, None)
-    return count, int(pump._reason[0])
+    """Submits works, as post of _work.py does."""
+    return post_as("crpc_lane_op[]", lib.copyrpc_native_lane_submit_noted, endpoint, works, taken)

@@ -1,7 +1,7 @@
 """_work.py: ops of queues under way, one by one, and the memory that they name. _lane_work.py has those of lanes."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Optional, Sequence, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Generic, NamedTuple, Optional, Sequence, TypeVar, Union, cast
 
 from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
@@ -320,8 +320,13 @@ def _checked(remote: Any) -> tuple[int, int]:
 def post(queue: BaseQueue, works: list[Work[Any]], taken: Any) -> tuple[int, int]:
     """Submits works. Returns how many were accepted, and why not the next. *taken is the number of
     accepted ops. Called with the lock held."""
+    return post_as("crpc_queue_op[]", lib.copyrpc_native_queue_submit_noted, queue, works, taken)
+
+
+def post_as(array: str, submit: Callable[..., int], queue: Any, works: Sequence[Work[Any]], taken: Any) -> tuple[int, int]:
+    """Does the same with ops of this type, of a queue or a lane."""
     pump = queue._pump
-    ops = ffi.new("crpc_queue_op[]", len(works))
+    ops = ffi.new(array, len(works))
     view = ffi.buffer(ops)
     parts: list[tuple[int, int, int, int]] = []
     for index, work in enumerate(works):
@@ -330,9 +335,7 @@ def post(queue: BaseQueue, works: list[Work[Any]], taken: Any) -> tuple[int, int
     pieces = ffi.new("crpc_piece[]", max(1, len(parts)))
     for index, part in enumerate(parts):
         PIECE.pack_into(ffi.buffer(pieces), index * PIECE.size, *part)
-    count = lib.copyrpc_native_queue_submit_noted(
-        pump._pointer, queue._handle[0], ops, len(works), pieces, len(parts), pump._reason, taken
-    )
+    count = submit(pump._pointer, queue._handle[0], ops, len(works), pieces, len(parts), pump._reason, taken)
     count = max(count, 0)
     for work in works[:count]:
         work._posted = True
