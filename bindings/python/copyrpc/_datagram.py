@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from . import _asyncio
 from ._closing import Closing
 from ._native import ffi, lib
 from ._options import number, pin, sized
@@ -133,11 +132,7 @@ class DatagramQueue(PairedQueue, ReceivingQueue):
         self, places: Places, target: Target, *, immediate: Optional[int] = None, solicited: bool = False
     ) -> None:
         """Does the same as send, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._sending(places, target, immediate, solicited)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._sending(places, target, immediate, solicited))
 
     def post_send(
         self, places: Places, target: Target, *, immediate: Optional[int] = None, solicited: bool = False

@@ -110,11 +110,7 @@ class DCIQueue(PairedQueue):
         fence: bool = False,
     ) -> None:
         """Does the same as send, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._sending(places, target, immediate, stream, solicited, fence)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._sending(places, target, immediate, stream, solicited, fence))
 
     def post_send(
         self,
@@ -160,11 +156,7 @@ class DCIQueue(PairedQueue):
         fence: bool = False,
     ) -> None:
         """Does the same as write, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._writing(places, remote, target, immediate, stream, solicited, fence)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._writing(places, remote, target, immediate, stream, solicited, fence))
 
     def post_write(
         self,
@@ -197,11 +189,7 @@ class DCIQueue(PairedQueue):
 
     async def aread(self, places: Places, remote: Remote, target: Target, *, stream: int = 0, fence: bool = False) -> int:
         """Does the same as read, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._reading(places, remote, target, stream, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._reading(places, remote, target, stream, fence))
 
     def post_read(self, places: Places, remote: Remote, target: Target, *, stream: int = 0, fence: bool = False) -> Work[int]:
         """Starts to read memory there."""
@@ -228,11 +216,7 @@ class DCIQueue(PairedQueue):
         self, remote: Remote, compare: int, swap: int, target: Target, *, stream: int = 0, fence: bool = False
     ) -> int:
         """Does the same as compare_swap, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._swapping(remote, compare, swap, target, stream, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._swapping(remote, compare, swap, target, stream, fence))
 
     def post_compare_swap(
         self, remote: Remote, compare: int, swap: int, target: Target, *, stream: int = 0, fence: bool = False
@@ -259,11 +243,7 @@ class DCIQueue(PairedQueue):
         self, remote: Remote, add: int, target: Target, *, stream: int = 0, fence: bool = False
     ) -> int:
         """Does the same as fetch_add, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._adding(remote, add, target, stream, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._adding(remote, add, target, stream, fence))
 
     def post_fetch_add(
         self, remote: Remote, add: int, target: Target, *, stream: int = 0, fence: bool = False

@@ -113,11 +113,7 @@ class Lane(Poster):
 
     async def agrant(self, place: Place, access: str) -> Grant:
         """Does the same as grant, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._granting(place, access)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._granting(place, access))
 
     def post_grant(self, place: Place, access: str) -> Work[Grant]:
         """Starts to grant memory."""
@@ -133,11 +129,7 @@ class Lane(Poster):
 
     async def arevoke(self, grant: Grant, *, timeout: Optional[float] = None) -> None:
         """Does the same as revoke, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._revoking(grant, timeout)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._revoking(grant, timeout))
 
     def post_revoke(self, grant: Grant, *, timeout: Optional[float] = None) -> Work[None]:
         """Starts to end a grant of this side."""
@@ -209,11 +201,7 @@ class Lane(Poster):
 
     async def awrite(self, places: Places, there: Where, *, fence: bool = False) -> None:
         """Does the same as write, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._writing(places, there, fence)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._writing(places, there, fence))
 
     def post_write(self, places: Places, there: Where, *, fence: bool = False) -> Work[None]:
         """Starts to write to memory of the peer."""
@@ -228,11 +216,7 @@ class Lane(Poster):
 
     async def aread(self, places: Places, there: Where, *, fence: bool = False) -> int:
         """Does the same as read, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._reading(places, there, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._reading(places, there, fence))
 
     def post_read(self, places: Places, there: Where, *, fence: bool = False) -> Work[int]:
         """Starts to read memory of the peer."""
@@ -249,11 +233,7 @@ class Lane(Poster):
 
     async def acompare_swap(self, there: Where, compare: int, swap: int, *, fence: bool = False) -> int:
         """Does the same as compare_swap, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._swapping(there, compare, swap, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._swapping(there, compare, swap, fence))
 
     def post_compare_swap(self, there: Where, compare: int, swap: int, *, fence: bool = False) -> Work[int]:
         """Starts a compare_swap."""
@@ -267,11 +247,7 @@ class Lane(Poster):
 
     async def afetch_add(self, there: Where, add: int, *, fence: bool = False) -> int:
         """Does the same as fetch_add, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._adding(there, add, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._adding(there, add, fence))
 
     def post_fetch_add(self, there: Where, add: int, *, fence: bool = False) -> Work[int]:
         """Starts a fetch_add."""

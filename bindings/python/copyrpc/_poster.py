@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from . import _asyncio
 from ._connection import Connection
@@ -106,6 +106,14 @@ class Poster(Connection):
         attachment.schedule()
 
     # ---- One op, without the lock ----
+
+    async def _arun(self, make: Callable[[], Work[R]]) -> R:
+        """Makes an op with the lock held, posts it as _schedule does, and waits for its end."""
+        attachment = await _asyncio.ready(self._pump)
+        with self._pump._use:
+            work = make()
+            self._schedule(work, attachment)
+        return await self._afinish(work)
 
     async def _afinish(self, work: Work[R]) -> R:
         assert work._future is not None

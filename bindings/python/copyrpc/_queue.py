@@ -190,11 +190,7 @@ class ReceivingQueue(BaseQueue):
     async def areceive(self, places: Places) -> Received:
         """Does the same as receive, for coroutines. If the task is cancelled, the memory stays
         posted."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._receiving(places)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._receiving(places))
 
     def post_receive(self, places: Places) -> Work[Received]:
         """Gives memory for one message. test() and wait() of the Work tell what came. Raises NoRoom
@@ -299,11 +295,7 @@ class Queue(PairedQueue, ReceivingQueue):
         fence: bool = False,
     ) -> None:
         """Does the same as send, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._sending(places, immediate, invalidate, solicited, fence)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._sending(places, immediate, invalidate, solicited, fence))
 
     def post_send(
         self,
@@ -338,11 +330,7 @@ class Queue(PairedQueue, ReceivingQueue):
         self, places: Places, remote: Remote, *, immediate: Optional[int] = None, solicited: bool = False, fence: bool = False
     ) -> None:
         """Does the same as write, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._writing(places, remote, immediate, solicited, fence)
-            self._schedule(work, attachment)
-        await self._afinish(work)
+        await self._arun(lambda: self._writing(places, remote, immediate, solicited, fence))
 
     def post_write(
         self, places: Places, remote: Remote, *, immediate: Optional[int] = None, solicited: bool = False, fence: bool = False
@@ -358,11 +346,7 @@ class Queue(PairedQueue, ReceivingQueue):
 
     async def aread(self, places: Places, remote: Remote, *, fence: bool = False) -> int:
         """Does the same as read, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._reading(places, remote, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._reading(places, remote, fence))
 
     def post_read(self, places: Places, remote: Remote, *, fence: bool = False) -> Work[int]:
         """Starts to read the peer's memory."""
@@ -379,11 +363,7 @@ class Queue(PairedQueue, ReceivingQueue):
 
     async def acompare_swap(self, remote: Remote, compare: int, swap: int, *, fence: bool = False) -> int:
         """Does the same as compare_swap, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._swapping(remote, compare, swap, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._swapping(remote, compare, swap, fence))
 
     def post_compare_swap(self, remote: Remote, compare: int, swap: int, *, fence: bool = False) -> Work[int]:
         """Starts a compare_swap."""
@@ -397,11 +377,7 @@ class Queue(PairedQueue, ReceivingQueue):
 
     async def afetch_add(self, remote: Remote, add: int, *, fence: bool = False) -> int:
         """Does the same as fetch_add, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._adding(remote, add, fence)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._adding(remote, add, fence))
 
     def post_fetch_add(self, remote: Remote, add: int, *, fence: bool = False) -> Work[int]:
         """Starts a fetch_add."""

@@ -319,11 +319,7 @@ class TaggedReceiveQueue(SharedReceiveQueue):
     async def areceive_tag(self, place: Place, tag: int, mask: int = TAG_MASK_ALL) -> Matched:
         """Does the same as receive_tag, for coroutines. If the task is cancelled, the memory is taken back,
         and in use until that is done; a message that was faster is lost."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._receiving_tag(place, tag, mask)
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._receiving_tag(place, tag, mask))
 
     def post_receive_tag(self, place: Place, tag: int, mask: int = TAG_MASK_ALL) -> TagWork[Matched]:
         """Gives memory for a message with a tag. test() and wait() of the work tell what came, and
@@ -349,11 +345,7 @@ class TaggedReceiveQueue(SharedReceiveQueue):
 
     async def asynchronize(self) -> bool:
         """Does the same as synchronize, for coroutines."""
-        attachment = await _asyncio.ready(self._pump)
-        with self._pump._use:
-            work = self._synchronizing()
-            self._schedule(work, attachment)
-        return await self._afinish(work)
+        return await self._arun(lambda: self._synchronizing())
 
     def _refusal(self, status: int, what: str) -> CopyrpcError:
         if status == _BUSY:
