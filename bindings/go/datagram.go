@@ -29,17 +29,7 @@ type Target struct {
 // OpenDatagrams makes a queue for datagrams, which is usable at once. Of the options, those of
 // connections must not be set. The context must have queues: see [WithQueues].
 func (c *Context) OpenDatagrams(options QueueOptions) (*Datagrams, error) {
-	const op = "open datagrams"
-	s, err := settingsOf(op, c.among([]Option{options.forQueue()}))
-	if err != nil {
-		return nil, err
-	}
-	q := newQueue()
-	err = q.start(op, s, func() error {
-		handle, err := q.poller.raw.openQueue(op, q.id, s, datagrams)
-		q.handle = uint64(handle)
-		return err
-	})
+	q, err := c.openLone("open datagrams", options, datagrams)
 	if err != nil {
 		return nil, err
 	}
@@ -225,13 +215,7 @@ func (d *Datagrams) Batch(count int) (*QueueBatch, error) {
 // ---- Ending and asking --------------------------------------------------------------------------
 
 func (d *Datagrams) valid(op string) (*queue, error) {
-	if d == nil || d.queue.queue == nil {
-		return nil, errorf(op, ErrClosed, "these Datagrams were never opened: make them with Context.OpenDatagrams")
-	}
-	if d.queue.queue.closed.Load() {
-		return nil, errorf(op, ErrClosed, "the Datagrams were closed")
-	}
-	return d.queue.queue, nil
+	return d.inner().validAs(op, "these Datagrams were never opened: make them with Context.OpenDatagrams", "the Datagrams were closed")
 }
 
 func (d *Datagrams) inner() *Queue {
@@ -243,12 +227,7 @@ func (d *Datagrams) inner() *Queue {
 
 // Close ends the queue at once. Open ops fail with ErrClosed, and their buffers may be used again.
 // Closing twice is allowed.
-func (d *Datagrams) Close() error {
-	if d != nil && d.queue.queue != nil {
-		d.queue.queue.close("the Datagrams were closed")
-	}
-	return nil
-}
+func (d *Datagrams) Close() error { return d.inner().closeAs("the Datagrams were closed") }
 
 // Drain refuses new ops, waits until all sends have completed, and then ends the queue. The rest is as
 // with [Queue.Drain].
@@ -263,42 +242,16 @@ func (d *Datagrams) Drain(ctx context.Context) error {
 func (d *Datagrams) Done() <-chan struct{} { return d.inner().Done() }
 
 // Err returns why the queue has ended, or nil if it has not.
-func (d *Datagrams) Err() error {
-	if _, err := d.valid("datagrams"); err != nil {
-		return err
-	}
-	return d.queue.Err()
-}
+func (d *Datagrams) Err() error { return endOf(d.valid("datagrams")) }
 
 // Handle returns what completions of batches and [Received] call this queue.
 func (d *Datagrams) Handle() QueueHandle { return d.inner().Handle() }
 
 // Address returns what a program of any kind has to know of the queue to send to it, besides its key.
-func (d *Datagrams) Address() (address QueueAddress, err error) {
-	const op = "queue address"
-	q, err := d.valid(op)
-	if err != nil {
-		return QueueAddress{}, err
-	}
-	err = q.poller.control(op, func() (err error) {
-		address, err = q.poller.raw.QueueAddress(QueueHandle(q.handle))
-		return err
-	})
-	return address, err
-}
+func (d *Datagrams) Address() (QueueAddress, error) { return addressOfQueue(d.valid(opQueueAddress)) }
 
 // Info describes the queue.
-func (d *Datagrams) Info() (QueueInfo, error) {
-	if _, err := d.valid("queue info"); err != nil {
-		return QueueInfo{}, err
-	}
-	return d.queue.Info()
-}
+func (d *Datagrams) Info() (QueueInfo, error) { return infoOfQueue(d.valid(opQueueInfo)) }
 
 // Stats reads the counters of the queue. After its end, it returns their last values.
-func (d *Datagrams) Stats() (QueueStats, error) {
-	if _, err := d.valid("queue stats"); err != nil {
-		return QueueStats{}, err
-	}
-	return d.queue.Stats()
-}
+func (d *Datagrams) Stats() (QueueStats, error) { return statsOfQueue(d.valid(opQueueStats)) }

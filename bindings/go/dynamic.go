@@ -51,21 +51,6 @@ func (c *Context) OpenDCT(options QueueOptions) (*DCT, error) {
 	return shown(&q.link, &DCT{queue: Queue{queue: q}}, "a DCT", nil)
 }
 
-// openLone makes a queue that has no peer.
-func (c *Context) openLone(op string, options QueueOptions, kind uint32) (*queue, error) {
-	s, err := settingsOf(op, c.among([]Option{options.forQueue()}))
-	if err != nil {
-		return nil, err
-	}
-	q := newQueue()
-	err = q.start(op, s, func() error {
-		handle, err := q.poller.raw.openQueue(op, q.id, s, kind)
-		q.handle = uint64(handle)
-		return err
-	})
-	return q, err
-}
-
 // OpenTarget makes a target, for ops of this DCI and of all others of its context, of the address of a DCT of any program, and of
 // its AccessKey. It may take as long as the network needs to find the way.
 func (d *DCI) OpenTarget(address QueueAddress, options TargetOptions) (*Target, error) {
@@ -233,13 +218,7 @@ func (d *DCI) ResetStream(stream int) error {
 // ---- Ending and asking --------------------------------------------------------------------------
 
 func (d *DCI) valid(op string) (*queue, error) {
-	if d == nil || d.queue.queue == nil {
-		return nil, errorf(op, ErrClosed, "this DCI was never opened: make it with Context.OpenDCI")
-	}
-	if d.queue.queue.closed.Load() {
-		return nil, errorf(op, ErrClosed, "the DCI was closed")
-	}
-	return d.queue.queue, nil
+	return d.inner().validAs(op, "this DCI was never opened: make it with Context.OpenDCI", "the DCI was closed")
 }
 
 func (d *DCI) inner() *Queue {
@@ -250,12 +229,7 @@ func (d *DCI) inner() *Queue {
 }
 
 // Close ends the DCI at once. Open ops fail with ErrClosed, and their buffers may be used again. Closing twice is allowed.
-func (d *DCI) Close() error {
-	if d != nil && d.queue.queue != nil {
-		d.queue.queue.close("the DCI was closed")
-	}
-	return nil
-}
+func (d *DCI) Close() error { return d.inner().closeAs("the DCI was closed") }
 
 // Drain refuses new ops, waits until all others have completed, and then ends the DCI. The rest is as with [Queue.Drain].
 func (d *DCI) Drain(ctx context.Context) error {
@@ -269,40 +243,19 @@ func (d *DCI) Drain(ctx context.Context) error {
 func (d *DCI) Done() <-chan struct{} { return d.inner().Done() }
 
 // Err returns why the DCI has ended, or nil if it has not.
-func (d *DCI) Err() error {
-	if _, err := d.valid("DCI"); err != nil {
-		return err
-	}
-	return d.queue.Err()
-}
+func (d *DCI) Err() error { return endOf(d.valid("DCI")) }
 
 // Handle returns what completions of batches call this DCI.
 func (d *DCI) Handle() QueueHandle { return d.inner().Handle() }
 
 // Info describes the DCI; StreamsFailed counts the streams that have failed and were not reset.
-func (d *DCI) Info() (QueueInfo, error) {
-	if _, err := d.valid("queue info"); err != nil {
-		return QueueInfo{}, err
-	}
-	return d.queue.Info()
-}
+func (d *DCI) Info() (QueueInfo, error) { return infoOfQueue(d.valid(opQueueInfo)) }
 
 // Stats reads the counters of the DCI. After its end, it returns their last values.
-func (d *DCI) Stats() (QueueStats, error) {
-	if _, err := d.valid("queue stats"); err != nil {
-		return QueueStats{}, err
-	}
-	return d.queue.Stats()
-}
+func (d *DCI) Stats() (QueueStats, error) { return statsOfQueue(d.valid(opQueueStats)) }
 
 func (d *DCT) valid(op string) (*queue, error) {
-	if d == nil || d.queue.queue == nil {
-		return nil, errorf(op, ErrClosed, "this DCT was never opened: make it with Context.OpenDCT")
-	}
-	if d.queue.queue.closed.Load() {
-		return nil, errorf(op, ErrClosed, "the DCT was closed")
-	}
-	return d.queue.queue, nil
+	return d.inner().validAs(op, "this DCT was never opened: make it with Context.OpenDCT", "the DCT was closed")
 }
 
 func (d *DCT) inner() *Queue {
@@ -313,45 +266,19 @@ func (d *DCT) inner() *Queue {
 }
 
 // Close ends the DCT at once. Its SharedReceives go on. Closing twice is allowed.
-func (d *DCT) Close() error {
-	if d != nil && d.queue.queue != nil {
-		d.queue.queue.close("the DCT was closed")
-	}
-	return nil
-}
+func (d *DCT) Close() error { return d.inner().closeAs("the DCT was closed") }
 
 // Done returns a Go channel that is closed when the DCT has ended.
 func (d *DCT) Done() <-chan struct{} { return d.inner().Done() }
 
 // Err returns why the DCT has ended, or nil if it has not.
-func (d *DCT) Err() error {
-	if _, err := d.valid("DCT"); err != nil {
-		return err
-	}
-	return d.queue.Err()
-}
+func (d *DCT) Err() error { return endOf(d.valid("DCT")) }
 
 // Handle returns what [Received] calls this DCT.
 func (d *DCT) Handle() QueueHandle { return d.inner().Handle() }
 
 // Address returns what a program of any kind has to know of the DCT to send to it, besides its access key.
-func (d *DCT) Address() (address QueueAddress, err error) {
-	const op = "queue address"
-	q, err := d.valid(op)
-	if err != nil {
-		return QueueAddress{}, err
-	}
-	err = q.poller.control(op, func() (err error) {
-		address, err = q.poller.raw.QueueAddress(QueueHandle(q.handle))
-		return err
-	})
-	return address, err
-}
+func (d *DCT) Address() (QueueAddress, error) { return addressOfQueue(d.valid(opQueueAddress)) }
 
 // Info describes the DCT.
-func (d *DCT) Info() (QueueInfo, error) {
-	if _, err := d.valid("queue info"); err != nil {
-		return QueueInfo{}, err
-	}
-	return d.queue.Info()
-}
+func (d *DCT) Info() (QueueInfo, error) { return infoOfQueue(d.valid(opQueueInfo)) }

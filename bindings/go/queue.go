@@ -124,12 +124,7 @@ func (q *queue) finish(reason *Error) {
 
 // Close ends the queue at once. Open ops fail with ErrClosed, and their buffers may be used again.
 // Closing twice is allowed.
-func (qp *Queue) Close() error {
-	if qp != nil && qp.queue != nil {
-		qp.queue.close("the Queue was closed")
-	}
-	return nil
-}
+func (qp *Queue) Close() error { return qp.closeAs("the Queue was closed") }
 
 // Fail ends the connection at once: open ops fail with ErrFlushed, new ones with ErrDisconnected. It
 // does not wait; Done tells when all have ended. ErrState: the connection has failed before.
@@ -189,22 +184,10 @@ func (qp *Queue) Done() <-chan struct{} {
 }
 
 // Err returns why the queue has ended, or nil if it has not.
-func (qp *Queue) Err() error {
-	q, err := qp.valid("queue")
-	if err != nil {
-		return err
-	}
-	return q.err("queue")
-}
+func (qp *Queue) Err() error { return endOf(qp.valid("queue")) }
 
 func (qp *Queue) valid(op string) (*queue, error) {
-	if qp == nil || qp.queue == nil {
-		return nil, errorf(op, ErrClosed, "this Queue was never connected: make it with Context.ConnectQueue or Accept")
-	}
-	if qp.queue.closed.Load() {
-		return nil, errorf(op, ErrClosed, "the Queue was closed")
-	}
-	return qp.queue, nil
+	return qp.validAs(op, "this Queue was never connected: make it with Context.ConnectQueue or Accept", "the Queue was closed")
 }
 
 // ---- Asking -------------------------------------------------------------------------------------
@@ -219,23 +202,10 @@ func (qp *Queue) Handle() QueueHandle {
 
 // Info describes the queue. After its end, it describes the queue as it was while connected, except
 // for the state.
-func (qp *Queue) Info() (QueueInfo, error) {
-	q, err := qp.valid("queue info")
-	if err != nil {
-		return QueueInfo{}, err
-	}
-	return infoOf(&q.link, q.limits, (*RawContext).QueueInfo)
-}
+func (qp *Queue) Info() (QueueInfo, error) { return infoOfQueue(qp.valid(opQueueInfo)) }
 
 // Stats reads the counters of the queue. After its end, it returns their last values.
-func (qp *Queue) Stats() (QueueStats, error) {
-	const op = "queue stats"
-	q, err := qp.valid(op)
-	if err != nil {
-		return QueueStats{}, err
-	}
-	return countersOf(&q.link, op, &q.last, (*RawContext).QueueStats)
-}
+func (qp *Queue) Stats() (QueueStats, error) { return statsOfQueue(qp.valid(opQueueStats)) }
 
 // ---- Shared receives ----------------------------------------------------------------------------
 
@@ -319,21 +289,12 @@ func (shared *SharedReceives) valid(op string) (*queue, error) {
 
 // Info describes the receives; Queues counts who uses them.
 func (shared *SharedReceives) Info() (QueueInfo, error) {
-	q, err := shared.valid("queue info")
-	if err != nil {
-		return QueueInfo{}, err
-	}
-	return infoOf(&q.link, q.limits, (*RawContext).QueueInfo)
+	return infoOfQueue(shared.valid(opQueueInfo))
 }
 
 // Stats reads the counters of the receives.
 func (shared *SharedReceives) Stats() (QueueStats, error) {
-	const op = "queue stats"
-	q, err := shared.valid(op)
-	if err != nil {
-		return QueueStats{}, err
-	}
-	return countersOf(&q.link, op, &q.last, (*RawContext).QueueStats)
+	return statsOfQueue(shared.valid(opQueueStats))
 }
 
 // ---- All queues of a context --------------------------------------------------------------------
