@@ -405,8 +405,9 @@ void lane_end_grants(struct lane *lane, struct wheel *wheel)
 
 void lane_free_grants(struct lane *lane)
 {
-    while (!list_empty(&lane->taken)) {
-        lane_forget(&list_entry(lane->taken.next, struct lane_taken, link)->grant);
+    for (struct list *at = lane->taken.next, *next; at != &lane->taken; at = next) {
+        next = at->next;
+        lane_forget(&list_entry(at, struct lane_taken, link)->grant);
     }
     for (uint32_t i = 0; i < lane->given_count; i++) {
         free(lane->given[i]);

@@ -204,6 +204,7 @@ bool nic_tags_done(struct nic_queue *queue, uint8_t opcode, enum nic_tag_result 
                      : looked_for || result == NIC_TAG_MISSED ? -NIC_ERROR_NOT_FOUND
                                                               : CRPC_OK;
     if (entry->opcode == NIC_TAG_ADD) {
+        assert(tag); /* only a removal may concern none */
         if (result == NIC_TAG_FAILED &&
             !give_back(queue, tag, NIC_ERROR_FLUSHED, syndrome, output)) {
             return false;
