@@ -9,9 +9,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 
 if [ "${1:-}" != inside ]; then
     go=$1 simnic=$2 build=$3
-    export PKG_CONFIG_PATH=$build/meson-uninstalled LD_LIBRARY_PATH=$build/capi COPYRPC=$source
-    export GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOPROXY=off PATH=${go%/*}:$PATH
-    export_go_folders python3 "$go" "$build"
+    export_go_build "$source" "$go" "$build"
     work=$(mktemp -dt "a test.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     readme_block "In Go" sh > "$work/commands" # of the README: they make the program `hello`
