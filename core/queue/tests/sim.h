@@ -86,6 +86,7 @@ struct sim_queue {
     bool refused;      /* and without */
     bool disconnected; /* DISCONNECTED was seen */
     bool closed;
+    bool closed_joining; /* while its queue pair was being connected: that may still get messages */
     bool draining;
     bool room_due;
     bool limit_due;       /* of an SRQ: its device has told, and the application has not heard */

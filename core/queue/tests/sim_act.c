@@ -35,6 +35,7 @@ static uint32_t users_of(const struct sim *sim, const struct sim_queue *srq)
 void sim_close_queue(struct sim *sim, struct sim_queue *one)
 {
     bool busy = one->is_srq && users_of(sim, one) > 0;
+    bool joining = link_joining(&one->queue->link);
     int32_t status = queue_close(one->queue);
     if (status != (busy ? CRPC_E_BUSY : CRPC_OK)) {
         simulation_fail(&sim->base, "closing queue %u: %d", index_of(sim, one), status);
@@ -43,15 +44,26 @@ void sim_close_queue(struct sim *sim, struct sim_queue *one)
         simulation_tell(&sim->base, "queue %u: closed", index_of(sim, one));
         one->queue = NULL;
         one->closed = true;
+        one->closed_joining = joining;
         one->room_due = false;
         sim->counts[SIM_CLOSES]++;
     }
+}
+
+/* What comes in is not seen by a poll: the engine keeps it. */
+static void keep_what_comes(struct sim *sim, const struct sim_engine *engine)
+{
+    memory_fabric_run(sim->base.fabric, below(sim, 50));
+    queue_progress(engine->engine);
 }
 
 /* Often its SRQ as well: it has to wait for a queue pair that a task connects, and tasks are short. */
 static void close_with_srq(struct sim *sim, struct sim_queue *one)
 {
     struct sim_queue *srq = one->srq;
+    if (srq && srq->is_tags && chance(sim, 70)) {
+        keep_what_comes(sim, one->engine);
+    }
     sim_close_queue(sim, one);
     if (srq && srq->queue && chance(sim, 30)) {
         sim_close_queue(sim, srq);
@@ -193,9 +205,8 @@ static void receive(struct sim *sim, struct sim_queue *one)
 
 static void change_tags(struct sim *sim, struct sim_queue *one)
 {
-    if (chance(sim, 70)) { /* what came in, and the engine keeps, nobody has looked at */
-        memory_fabric_run(sim->base.fabric, below(sim, 50));
-        queue_progress(one->engine->engine);
+    if (chance(sim, 70)) { /* what the engine keeps, nobody has looked at */
+        keep_what_comes(sim, one->engine);
     }
     for (uint32_t count = 1 + below(sim, 8); count > 0 && sim->op_count < SIM_OPS_MAX; count--) {
         int32_t reason = CRPC_OK;

@@ -155,6 +155,10 @@ struct sim_queue *sim_connection_of(struct sim *sim, struct sim_queue *one, cons
     struct sim_queue *connection = NULL;
     uint64_t brought;
     if (!one->is_tags) {
+        if (completion->flags & NIC_DONE_SYNC && one->closed && !one->closed_joining) {
+            simulation_fail(&sim->base, "queue %u: a message for its TM-SRQ comes after its close",
+                            index_of(sim, one));
+        }
         return one;
     }
     memcpy(&brought, place + (tagged ? NIC_TAG_HEADER_BYTES : 0), sizeof(brought));
