@@ -23,7 +23,7 @@ def message(size, group, share, batch, parts=("send", "sender_poll", "receive", 
     few, many = (8 * FEW, 8 * MANY) if batch == 1 else (FEW, MANY)
     costs = {part: counting.each(simnic, command, PARTS[part], few, many, batch) for part in parts if part != "send"}
     if "send" in parts:
-        costs["send"] = counting.usual(simnic, command, PARTS["send"], many, batch)
+        costs["send"] = counting.usual(simnic, command, PARTS.values(), many, batch)[0]
     return {part: round(costs[part], 1) for part in parts}
 
 
@@ -35,9 +35,8 @@ def counters(size, group, share, batch):
 def two_writes():
     """By libmlx5, 32 pairs a round."""
     parts = {"send": "bench_pair_post", "sender_poll": "bench_pair_send_poll", "receiver_poll": "bench_pair_receive_poll"}
-    if check:
-        parts = {"send": parts["send"]}
-    return {part: round(counting.usual(simnic, [queue_rounds, "pair", DEVICE, None], function, 24, 32), 1) for part, function in parts.items()}
+    costs = counting.usual(simnic, [queue_rounds, "pair", DEVICE, None], parts.values(), 24, 32)
+    return {part: round(cost, 1) for part, cost in zip(parts, costs, strict=True)}
 
 
 def empty_poll(channels):

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 NOT_OURS = ("libsimnic", "ld-linux", "vgpreload")
+MEASURED = "bench_*"  # of several exact names, which also end a part, callgrind would count nothing
 TRY_AGAIN = 75
 LANDING_US_MAX = 1000000  # longer than anything stands still
 libc: set[str] = set()  # functions of it that were called by what was counted
@@ -19,7 +20,7 @@ libc: set[str] = set()  # functions of it that were called by what was counted
 def self_cost(path):
     """Instructions, without what the device's library took; and the functions of libc that took some."""
     objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
-    for line in Path(path).read_text().splitlines():
+    for line in path.read_text().splitlines():
         name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
         if name:
             of_callee, kind, number, text = name.groups()
@@ -41,6 +42,11 @@ def self_cost(path):
     return total, called
 
 
+def trigger_of(path):
+    """Why callgrind has written this file: an option, or the end of the program."""
+    return re.search(r"^desc: Trigger: (.*)$", path.read_text(), re.MULTILINE).group(1)
+
+
 def patient(arguments, **environment):
     """Runs a program, with more in its environment, and returns what it prints. On a busy machine the device may come too late for what is
     to be counted: then once more, and the program gives it four times as long."""
@@ -54,34 +60,41 @@ def patient(arguments, **environment):
         landing_us *= 4
 
 
-def run(simnic, command, function, *options):
-    """What was counted: in all, or in each part that the options have callgrind write."""
+def run(simnic, command, functions, *options):
+    """What was counted of the functions that this pattern names, none of which calls another: in all, or in each part that the options have
+    callgrind write. Of each part: what ended it, the instructions, and the functions of libc."""
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
         arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
                      # a doorbell that traps is made by a signal handler, which needs the registers
                      "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
-                     "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + function,
+                     "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + functions,
                      "--callgrind-out-file=" + out, *options] + command
         patient(arguments)
         parts = sorted(Path(work).glob("out.[0-9]*"), key=lambda part: int(part.suffix[1:]))
-        return [self_cost(part) for part in parts or [out]]
+        return [(trigger_of(part), *self_cost(part)) for part in parts or [Path(out)]]
 
 
 def each(simnic, command, function, few, many, units):
     """Instructions of the function a unit, a round being `units`."""
     runs = [run(simnic, [str(rounds) if word is None else word for word in command], function)[0] for rounds in (few, many)]
-    counts = [total for total, called in runs]
-    libc.update(*(called for total, called in runs))
+    counts = [total for _, total, called in runs]
+    libc.update(*(called for _, total, called in runs))
     return (counts[1] - counts[0]) / ((many - few) * units)
 
 
-def usual(simnic, command, function, rounds, units):
-    """Instructions a unit of a function that each round calls once, for so many units: what an undisturbed call takes. Whatever disturbs a
-    call adds to it, and on a busy machine may disturb most: a doorbell that traps is tried until the device has made room for it, and
-    traps call libc. So it is the least that two calls took."""
-    parts = run(simnic, [str(rounds) if word is None else word for word in command], function, "--dump-after=" + function)
-    calls = [(total, called) for total, called in parts if total > 0]
-    libc.update(*(called for total, called in calls))
-    times = Counter(total for total, called in calls)
-    return min((total for total in times if times[total] > 1), default=min(times)) / units
+def usual(simnic, command, functions, rounds, units):
+    """Instructions a unit of each of the functions, which are all that are measured and which each round calls once, for so many units: what
+    an undisturbed call takes. Whatever disturbs a call adds to it, and on a busy machine may disturb most: a doorbell that traps is tried
+    until the device has made room for it, and traps call libc. So it is the least that two calls took."""
+    parts = run(simnic, [str(rounds) if word is None else word for word in command], MEASURED,
+                *("--dump-after=" + function for function in functions))
+    calls = {function: [part for part in parts if part[0] == "--dump-after=" + function] for function in functions}
+    libc.update(*(called for function in functions for _, total, called in calls[function]))
+    return [least(total for _, total, called in calls[function]) / units for function in functions]
+
+
+def least(counts):
+    """The smallest that is there twice, or the smallest."""
+    times = Counter(counts)
+    return min([count for count, many in times.items() if many > 1] or times)

@@ -16,27 +16,29 @@ check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 
 
-def usual(command, function, units):
-    return counting.usual(simnic, command, function, 24, units)
-
-
 PARTS = {"submit": "bench_submit", "server_poll": "bench_server_poll", "reply": "bench_reply", "client_poll": "bench_client_poll"}
 
 
+def costs(command, parts, units):
+    """Instructions a unit, part by part; each has its function."""
+    found = counting.usual(simnic, command, parts.values(), 24, units)
+    return {part: round(cost, 1) for part, cost in zip(parts, found, strict=True)}
+
+
 def rpc(calls):
-    found = {part: round(usual([rpc_rounds, DEVICE, str(calls), None], function, calls), 1) for part, function in PARTS.items()}
+    found = costs([rpc_rounds, DEVICE, str(calls), None], PARTS, calls)
     return dict(found, total=round(sum(found.values()), 1))
 
 
 def queue(kind):
     """Instructions a WRITE, part by part."""
-    found = {part: round(usual([queue_rounds, kind, DEVICE, None], "bench_%s_%s" % (kind, part), 64), 1)
-             for part in ("post", "poll", "refill")}
+    parts = {part: "bench_%s_%s" % (kind, part) for part in ("post", "poll", "refill")}
+    found = costs([queue_rounds, kind, DEVICE, None], parts, 64)
     return dict(found, total=round(sum(found.values()), 1))
 
 
 def post(operation):
-    return usual([queue_rounds, operation, DEVICE, None], "bench_operation_post", 64)
+    return costs([queue_rounds, operation, DEVICE, None], {"post": "bench_operation_post"}, 64)["post"]
 
 
 def empty_poll(queue_pairs):
@@ -57,7 +59,7 @@ rpc_depth_256 = rpc(256)
 rpc_libc = sorted(libc)
 result = {"where": "simnic", "bytes": 32,
           "write_with_immediate_batches_of_64": {kind: queue(kind) for kind in ("libmlx5", "direct")},
-          "driver_post": {operation: round(post(operation), 1) for operation in ("write", "write_immediate")},
+          "driver_post": {operation: post(operation) for operation in ("write", "write_immediate")},
           "rpc_depth_256": rpc_depth_256, "libc_functions_called_by_an_rpc": rpc_libc,
           "rpc_counters_depth_256": counters(256), "rpc_counters_depth_64": counters(64), "rpc_counters_depth_1": counters(1),
           "empty_poll": {str(count): empty_poll(count) for count in ((2, 1024) if check else (1, 64, 1024, 4096))}}

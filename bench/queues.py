@@ -22,14 +22,16 @@ def cost(kind, opcode):
     command = [submit_rounds, opcode, DEVICE, None] if kind == "api" else [work_rounds, kind, opcode, DEVICE, None]
     name = kind.partition("_")[0]
     post = "post_to" if kind == "direct" and opcode in ("datagram", "dc", "dc_streams") else "post"
-    found = {part.partition("_")[0]: round(counting.usual(simnic, command, "bench_%s_%s" % (name, part), 24, 64), 1) for part in (post, "poll")}
-    return dict(found, total=round(sum(found.values()), 1))
+    return post_and_poll(command, "bench_%s_%s" % (name, post), "bench_%s_poll" % name)
 
 
 def lane_cost(operation):
-    found = {part: round(counting.usual(simnic, [submit_rounds, "lane_" + operation, DEVICE, None], function, 24, 64), 1)
-             for part, function in (("post", "bench_lane_post"), ("poll", "bench_api_poll"))}
-    return dict(found, total=round(sum(found.values()), 1))
+    return post_and_poll([submit_rounds, "lane_" + operation, DEVICE, None], "bench_lane_post", "bench_api_poll")
+
+
+def post_and_poll(command, *functions):
+    post, poll = (round(cost, 1) for cost in counting.usual(simnic, command, functions, 24, 64))
+    return {"post": post, "poll": poll, "total": round(post + poll, 1)}
 
 
 kinds = ("libmlx5_each", "direct", "api") if check else ("libmlx5", "libmlx5_each", "direct", "api")
