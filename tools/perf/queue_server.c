@@ -59,21 +59,24 @@ static const char *read_plan(struct server *server, crpc_queue queue, struct tra
     return traffic_check(plan);
 }
 
-static const char *open_client(struct server *server, crpc_queue queue, struct traffic **place)
+static bool open_client(struct server *server, crpc_queue queue, struct traffic **place,
+                        const char **why)
 {
     struct traffic_plan plan;
-    const char *why = place ? read_plan(server, queue, &plan) : "there are too many clients";
-    if (why) {
-        return why;
+    *why = place ? read_plan(server, queue, &plan) : "there are too many clients";
+    if (*why) {
+        return false;
     }
     *place = calloc(1, sizeof(**place));
     if (!*place) {
-        return "no memory";
+        *why = "no memory";
+        return false;
     }
     if (!traffic_open(*place, server->context, &plan, true, (uint64_t)(uintptr_t)place)) {
         free(*place);
         *place = NULL;
-        return traffic_why();
+        *why = traffic_why();
+        return false;
     }
     uint32_t index = (uint32_t)(place - server->clients);
     server->places = index < server->places ? server->places : index + 1;
@@ -81,15 +84,15 @@ static const char *open_client(struct server *server, crpc_queue queue, struct t
     (*place)->peer_address = plan.address;
     (*place)->peer_key = plan.key;
     (*place)->peer_datagrams = plan.datagrams;
-    return NULL;
+    return true;
 }
 
 static void accept_client(struct server *server, crpc_queue queue)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     struct traffic **place = free_place(server);
-    const char *why = open_client(server, queue, place);
-    if (why) {
+    const char *why;
+    if (!open_client(server, queue, place, &why)) {
         perf_failed("client refused", why);
         crpc_queue_reject(server->context, queue, why, (uint32_t)strnlen(why, TRAFFIC_WHY_BYTES));
         return;
