@@ -39,6 +39,7 @@ def arguments():
                         help="every language with every other, with itself, each once on each side, or one pair a scenario; which pairs "
                         "take turns")
     parser.add_argument("--turn", type=int, metavar="N", help="which pairs the first scenario has, where pairs take turns")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="one scenario in N; which ones, the turn says, too")
     parser.add_argument("--drivers", default=os.environ.get("TEST_DRIVER", "verbs"))
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "rxe0"))
     parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
@@ -57,7 +58,7 @@ def arguments():
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: join these reports to --json")
     options = parser.parse_args()
     if options.turn is None:
-        options.turn = random.randrange(len(LANGUAGES) ** 2)
+        options.turn = random.randrange(len(LANGUAGES) ** 2 * options.share)
     return options
 
 
@@ -161,10 +162,11 @@ def has_faults(scenario):
 
 def plays_of(options, scenarios):
     """Everything that there is to play: (scenario, client's language, server's, driver)."""
+    share = scenarios[options.turn // len(LANGUAGES) ** 2 % options.share :: options.share]
     return [
         (scenario, client, server, driver)
         for driver in options.drivers.split(",")
-        for turn, scenario in enumerate(scenarios, options.turn)
+        for turn, scenario in enumerate(share, options.turn)
         for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn, set(options.lacking))
     ] * options.repeat
 
@@ -225,7 +227,7 @@ def run_all(options, environment, plays):
     tap = report.Tap() if options.tap else None
     if options.shuffle is not None:
         random.Random(options.shuffle).shuffle(plays)
-    turns = f", turn {options.turn}" if options.pairs in ("once", "turns") else ""
+    turns = f", turn {options.turn}" if options.pairs in ("once", "turns") or options.share > 1 else ""
     print(f"# seeds: shuffle {options.shuffle}, disturb {options.disturb}{turns}", flush=True)
     disturber = contextlib.nullcontext() if options.disturb is None else Disturber(options.disturb, runs.pools, options.jobs)
     try:
