@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# queues_test.sh PERF: copyrpc-perf of queues on a device: each op, sizes, directions, latency, and what goes wrong. Prints TAP.
+# queues_test.sh PERF [OP...]: copyrpc-perf of queues on a device: each op or these, sizes, directions, latency, and what goes wrong. SEND and
+# compare-swap must be among them, the latter as the last. Prints TAP.
 . "$(dirname "$0")/queues.sh"
 
 "$perf" server --queues "$address:7477" > "$work/server" 2>&1 &
 server=$!
 check "perf server --queues listens" listening "$work/server"
 
-for op in write read send atomic atomic=swap; do
+ops=("${@:2}")
+[ ${#ops[@]} -gt 0 ] || ops=(write read send atomic atomic=swap)
+for op in "${ops[@]}"; do
     bytes=4000
     sizes=(-s "$bytes")
     [[ $op != atomic* ]] || bytes=8 sizes=()
