@@ -112,8 +112,8 @@ else
         sleep 1
     done
     if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
-        # What is slow runs with sanitizers in ./dev hunt.
-        check sanitize --no-suite programs --no-suite scripts --no-suite slow --no-suite vm
+        # What is slow or long runs with sanitizers in ./dev hunt.
+        check sanitize --no-suite programs --no-suite scripts --no-suite slow --no-suite long --no-suite vm
     fi
     say "waiting for the tests that ran beside these"
     status=0
