@@ -417,6 +417,9 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
         return; /* commit or abort puts it back on the list */
     }
     if (unlikely(endpoint->lane_attention) && !rpc_lane_flush(endpoint)) {
+        if (endpoint->lane.aside_count > 0 && needs_limits(endpoint)) {
+            schedule_read(endpoint); /* what was set aside may wait for the window alone */
+        }
         return; /* the lane puts it back */
     }
     if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) && endpoint_may_send(endpoint)) {

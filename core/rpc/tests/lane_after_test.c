@@ -198,6 +198,29 @@ static void as_many_as_can_wait(void **state)
     assert_int_equal(endpoint->link.error.status, CRPC_OK);
 }
 
+/* The peer says nothing, so its mailbox has to be read, also while the last op is under way. */
+static void what_is_done_does_not_wait_for_the_last_op(void **state)
+{
+    (void)state;
+    struct rpc_endpoint *endpoint = lanes_of(&lanes, 0);
+    const uint64_t limit = endpoint->out.batch_limit;
+    for (uint8_t i = 1; i <= 2; i++) {
+        lanes_write(&lanes, taken, 0, 8);
+        assert_int_equal(after(i, 8), CRPC_OK);
+    }
+    endpoint->out.batch_limit = endpoint->out.batches_sent; /* as far as this side knows */
+    complete(1);
+    assert_int_equal(endpoint->lane.aside_count, 1);
+    assert_true(endpoint->lane.gated);
+    assert_true(wheel_timer_set(&endpoint->read.timer));
+    endpoint->out.batch_limit = limit;
+    endpoint_flush(endpoint); /* as when the mailbox has told */
+    expect_request(1);
+    expect_nothing();
+    complete(2);
+    expect_request(2);
+}
+
 #define AFTER_TEST(name) cmocka_unit_test_setup_teardown(name, open_lanes, close_lanes)
 
 int main(void)
@@ -208,6 +231,7 @@ int main(void)
         AFTER_TEST(what_is_refused_holds_nothing_back),
         AFTER_TEST(what_is_refused_ends_nothing),
         AFTER_TEST(as_many_as_can_wait),
+        AFTER_TEST(what_is_done_does_not_wait_for_the_last_op),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
