@@ -60,18 +60,18 @@ func (q *queue) nextRoom() <-chan struct{} {
 
 // passed waits until C has got what was posted before.
 func (q *queue) passed(ctx context.Context, op string) error {
-	run := &queueRun{passed: make(chan struct{})}
+	passed := make(chan struct{}) // the run is the poller's from now on, which clears it when the lane ends
 	q.mutex.Lock()
 	if q.over {
 		q.mutex.Unlock()
 		return q.reason.toOps(op)
 	}
-	q.sends.open = append(q.sends.open, run)
+	q.sends.open = append(q.sends.open, &queueRun{passed: passed})
 	q.enlist()
 	q.mutex.Unlock()
 	q.poller.kick()
 	select {
-	case <-run.passed:
+	case <-passed:
 		return nil
 	case <-q.gone:
 		return q.why(op)

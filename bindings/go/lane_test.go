@@ -553,3 +553,34 @@ func TestLaneRegionInUse(t *testing.T) {
 	check(t, err)
 	check(t, region.Close())
 }
+
+// Calls that wait until ops before them are on their way find out when the lane ends. The race detector looks at the rest.
+func TestLaneEndsWhileCallsWait(t *testing.T) {
+	for round := 0; round < 4; round++ {
+		p := newLanes(t)
+		ctx := limited(t)
+		batch, err := p.left.LaneBatch(2000) // far more than the lane has room for
+		check(t, err)
+		for i := range batch.Ops() {
+			op := &batch.Ops()[i]
+			*op = copyrpc.LaneOp{Opcode: copyrpc.LaneWrite}
+			check(t, op.SetBuffer(p.here.Slice(0, 4096)))
+			check(t, op.SetPlace(p.grant.At(0)))
+		}
+		check(t, batch.Submit(2000))
+		var calls sync.WaitGroup
+		for i := 0; i < 8; i++ {
+			calls.Add(1)
+			go func() {
+				defer calls.Done()
+				if _, err := p.left.Do(ctx, copyrpc.Call{After: true}); err == nil {
+					t.Error("a call that nobody has answered was answered")
+				}
+			}()
+		}
+		time.Sleep(time.Millisecond)
+		check(t, p.left.Close())
+		calls.Wait()
+		check(t, batch.Close())
+	}
+}
