@@ -282,11 +282,11 @@ func (endpoint *Endpoint) Grant(ctx context.Context, buffer Buffer, access Acces
 	return q.grantOf(name, GrantHandle(done.Token))
 }
 
-// revokeUnheard ends a grant that nobody has waited for.
+// revokeUnheard ends a grant that nobody has waited for. The peer cannot know it, so nobody waits for its answer either.
 func (q *queue) revokeUnheard(w *Work) {
 	<-w.done
 	if w.result.Status == 0 {
-		q.postLane("revoke", &LaneOp{Opcode: LaneRevoke, Grant: GrantHandle(w.result.Token)}, Buffer{})
+		q.postLane("revoke", &LaneOp{Opcode: LaneRevoke, Grant: GrantHandle(w.result.Token), Operand: 1}, Buffer{})
 	}
 }
 

@@ -109,10 +109,11 @@ class LaneWork(Work[R]):
                 self._revoke_unheard()
 
     def _revoke_unheard(self) -> None:
-        """Nobody knows what was granted. May be called again if it was cut: a second REVOKE is refused."""
+        """Nobody knows what was granted, the peer neither, so nobody waits for its answer. May be called again if it was cut: a
+        second REVOKE is refused."""
         endpoint = self._endpoint
         if self._status == 0 and endpoint._error is None:
-            endpoint._box(self).waiting.append(LaneWork(endpoint, REVOKE, None, self._grant()))
+            endpoint._box(self).waiting.append(LaneWork(endpoint, REVOKE, None, self._grant(), operand=1))
             self._abandoned = False
             endpoint._box(self).pour()
 

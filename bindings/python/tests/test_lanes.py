@@ -501,3 +501,31 @@ def test_arguments_that_cannot_be(lane_pair, given, place, lane_context, address
     with copyrpc.Context() as other, pytest.raises(copyrpc.InvalidArgument, match="another context"):
         left.write(other.register(bytearray(10))[:], there)
     left.write(place[0:8], there)
+
+
+def test_nobody_waits_for_the_peer_to_let_go_of_what_it_never_got(address):
+    """A grant whose grant() was given up is revoked, and its region can be closed, though the peer's program does nothing."""
+    with copyrpc.Context() as ours, copyrpc.Context() as theirs, theirs.listen(address, LANE, auto_accept=False) as listener:
+
+        def accept():
+            right = listener.next_connection(60).accept(LANE, timeout=60)
+            right.grant(theirs.register(bytearray(64))[:], "r")  # when there is a lane
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        left = ours.connect(listener.address, LANE)
+        left.grant(ours.register(bytearray(64))[:], "r")
+        thread.join()  # nobody polls for that side any more
+        place, pump = ours.register(bytearray(64)), left._pump
+        with pump._use:
+            left._post(left._granting(place[:], "r"))._abandon()
+        end = time.monotonic() + 60
+        while True:
+            with pump._use:
+                pump._look()
+            try:
+                place.close()
+                break
+            except copyrpc.InvalidArgument:  # busy
+                assert time.monotonic() < end
+                time.sleep(0.001)
