@@ -346,9 +346,10 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
 #define CRPC_OP_QUIET 0x1u
 
 /* Flag of CALL and REPLY, on an endpoint with a lane: the message is sent when all ops of the lane that
- * were accepted before it have completed. What WRITEs have written is then there when the peer gets it. What
- * is submitted later to this endpoint is sent behind it. If an op of those fails, the message is not sent:
- * the connection ends with CRPC_E_DISCONNECTED. Not with crpc_reserve. */
+ * were accepted before it have completed, but for REVOKEs, which it does not wait for. What WRITEs have
+ * written is then there when the peer gets it. What is submitted later to this endpoint is sent behind it. If
+ * an op of those fails, the message is not sent: the connection ends with CRPC_E_DISCONNECTED. Not with
+ * crpc_reserve. */
 #define CRPC_OP_AFTER 0x2u
 
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
