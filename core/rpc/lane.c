@@ -223,6 +223,7 @@ void rpc_lane_again(struct wheel_timer *timer)
         again_later(endpoint);
         return;
     }
+    rpc_after_forget(lane); /* ops are counted from 0 again, also if there is no memory below */
     if (!note_number(endpoint)) {
         lane_stop(lane->lane, &endpoint->engine->links.wheel, CRPC_E_FLUSHED);
         again_later(endpoint);
@@ -231,7 +232,6 @@ void rpc_lane_again(struct wheel_timer *timer)
     lane->pause_ns = minimum(2 * lane->pause_ns, LANE_PAUSE_MAX_NS);
     lane->life += lane->told_life == lane->life; /* or the peer knows nothing of it */
     lane->failed_behind = false;
-    rpc_after_forget(lane);
     lane->state = RPC_LANE_WAITS;
     lane->due = RPC_LANE_SAY_ADDRESS;
     rpc_lane_attend(endpoint);
