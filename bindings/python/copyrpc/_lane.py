@@ -63,6 +63,10 @@ class Lane(Poster):
         if self._lane.waiting:
             last = self._lane.waiting[-1]
             await _asyncio.wait(self._pump, lambda: last._posted or last.done() or self._error is not None)
+        pump = self._pump
+        arrays = [works for works in pump._works if works.poster is self]
+        if arrays:
+            await _asyncio.wait(pump, lambda: self._error is not None or not any(works in pump._works and works._waits() for works in arrays))
 
     async def adisconnect(self, timeout: Optional[float] = None) -> None:
         """Does the same as disconnect, for coroutines. Ops of the lane that coroutines have begun before are

@@ -125,6 +125,7 @@ class WorkArray:
         if self in pump._works:
             pump._works.remove(self)
         pump._chain_works()
+        pump._wake_ready()  # coroutines may wait until the library has all of it: see Lane._poured
 
     def _submit(self) -> bool:
         """Submits what there is room for. Returns False if there is more."""
@@ -137,10 +138,16 @@ class WorkArray:
         if native.submitted == 0 and native.refused:
             raise poster._refusal(native.refused, "submit_and_wait, the first op")
         pump._rearm()
+        if done:
+            pump._wake_ready()
         return done
 
     def _may_go_on(self) -> bool:
         return self.poster._rooms != self.rooms_seen or self.poster._error is not None
+
+    def _waits(self) -> bool:
+        """Returns True if the library does not have all of it yet, and may get it."""
+        return bool(self.native.submitted < self.native.total and self.native.refused == 0)
 
     def _finished(self) -> bool:
         return bool(self.native.completed >= self.native.submitted)

@@ -234,6 +234,40 @@ def test_threads_and_coroutines(address):
         assert not context._works
 
 
+def test_what_coroutines_have_begun_is_before_a_call(address):
+    """Also an array for all of which there is no room at once; and one that ends before the library has it all."""
+    count = HALF // 64
+
+    async def main():
+        with copyrpc.Context() as context, context.listen(address, LANE, auto_accept=False) as listener:
+            memory = context.register(bytearray(1 << 20), "local_write")
+            task = asyncio.ensure_future(context.aconnect(listener.address, LANE))
+            right = await (await listener.anext_connection()).aaccept()
+            left = await task
+            there = await left.aopen_grant(bytes(await right.agrant(memory[HALF:], "w")))
+            fill(memory, 7)
+            works = asyncio.ensure_future(left.asubmit_and_wait(writes(memory, there, count, 64), region=memory))
+            await asyncio.sleep(0)
+            assert context._works
+            call = asyncio.ensure_future(left.acall(b"done", after=True))
+            request = await listener.areceive()
+            assert same(memory, HALF)
+            request.reply(b"seen")
+            del request
+            assert await call == b"seen" and not (await works)["status"].any()
+            works = asyncio.ensure_future(left.asubmit_and_wait(writes(memory, there, count, 64), region=memory))
+            await asyncio.sleep(0)
+            call = asyncio.ensure_future(left.acall(b"again", after=True))
+            await asyncio.sleep(0)
+            works.cancel()
+            request = await listener.areceive()
+            request.reply()
+            del request
+            assert await call == b""
+
+    asyncio.run(main())
+
+
 def test_close_completes_what_was_submitted(lane_pair, there, place):
     left, _ = lane_pair
     assert left.submit(writes(place, there, 40), region=place) == 40
