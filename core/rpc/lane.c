@@ -377,10 +377,12 @@ void engine_emit_lanes(struct rpc_engine *engine, struct output *output)
             list_entry(engine->lanes_done.next, struct rpc_endpoint, lane.done_link);
         struct rpc_lane *lane = &endpoint->lane;
         lane_emit(lane->lane, output);
+        list_remove(&lane->done_link);
         if (lane_something_waits(lane->lane)) {
+            /* At the end of the queue: the others' turn comes first in the next poll. */
+            list_append(&engine->lanes_done, &lane->done_link);
             return;
         }
-        list_remove(&lane->done_link);
         if (lane->refused && lane->state == RPC_LANE_OPEN && lane_room(lane->lane) > 0) {
             lane->refused = false;
             link_report(&endpoint->link, LINK_EVENT_ROOM);

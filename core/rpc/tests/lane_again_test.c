@@ -138,6 +138,40 @@ static void a_flood_starves_nobody(void **state)
     }
 }
 
+/* One lane has always more completions than a poll takes: those of another come all the same. */
+static void lanes_take_turns(void **state)
+{
+    (void)state;
+    struct pair *pair = &lanes.pair;
+    crpc_endpoint_options options = lanes_options();
+    const struct lane_grant *taken = lanes_grant(&lanes);
+    const uint32_t number = pair_connect(pair, &options, &options);
+    struct rpc_endpoint *other = pair->endpoint[0][number];
+    const struct lane_memory memory = {.keys = &lanes.keys[0],
+                                       .users = &lanes.users[0],
+                                       .address = (uint64_t)(uintptr_t)lanes.memory[0],
+                                       .bytes = 64,
+                                       .access = CRPC_ACCESS_REMOTE_READ};
+    uint32_t found = 0;
+    lanes_settle(&lanes);
+    for (uint32_t round = 0; round < 40; round++) {
+        crpc_completion seen[4];
+        while (lane_room(lanes_of(&lanes, 0)->lane.lane) > 0) {
+            lanes_write(&lanes, taken, 0, 8);
+        }
+        if (round == 4) {
+            assert_int_equal(rpc_lane_give(other, &memory, 9), CRPC_OK);
+        }
+        pair_poll(pair, 1);
+        uint32_t count = rpc_poll(pair->engine[0], seen, 4);
+        for (uint32_t i = 0; i < count; i++) {
+            found +=
+                seen[i].kind == CRPC_COMPLETION_WORK && seen[i].endpoint.bits == other->link.handle;
+        }
+    }
+    assert_int_equal(found, 1);
+}
+
 static struct nic_operations recording;
 static struct nic_transport recorded; /* of the last connect */
 
@@ -170,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LANE_TEST(the_log_says_why),           LANE_TEST(words_that_cannot_be_sent),
         LANE_TEST(a_word_behind_a_full_batch), LANE_TEST(a_flood_starves_nobody),
-        LANE_TEST(a_peer_that_is_never_ready),
+        LANE_TEST(a_peer_that_is_never_ready), LANE_TEST(lanes_take_turns),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
