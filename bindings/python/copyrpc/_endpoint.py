@@ -148,8 +148,8 @@ class Endpoint(Lane, Requests):
         """Calls the peer and returns its answer. `timeout` is in seconds; None means no limit.
         `reply_bytes_max` is the length of the longest answer that the peer may give. With `after`, the
         request is sent when all ops of the lane that were posted before it have completed: the peer then
-        finds what writes have written. So is what is called later. If one of these ops fails, the
-        connection ends."""
+        finds what writes have written. So is what is called later. If one of these ops fails while the request
+        waits, the connection ends; one that has failed, or was refused, before is for the caller to see."""
         call = Call(self)
         self._call(call, request, timeout, method, reply_bytes_max, after)
         status = call._status
