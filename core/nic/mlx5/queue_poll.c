@@ -41,6 +41,11 @@ static __attribute__((cold, noinline)) void sends_failed(struct nic_queue *queue
                                                          const struct mlx5_cqe64 *entry)
 {
     const struct mlx5_err_cqe *error = (const struct mlx5_err_cqe *)(const void *)entry;
+    /* The NOP at the ring's end is of stream 0, whose failure it may tell, and the table has no stream for it. If the
+     * queue has failed, the op behind it says so, too. */
+    if (queue->streams > 0 && tracking_at(&queue->sends, position)->state == TRACKING_FILLER) {
+        return;
+    }
     nic_queue_send_failed(queue, position, mlx5_error_of(error->syndrome, false));
 }
 

@@ -111,6 +111,7 @@ void test_dc_ends(void **state);
 void test_dc_target_stopped(void **state);
 void test_dc_streams(void **state);
 void test_dc_stream_errors(void **state);
+void test_dc_stream_wrap(void **state);
 void test_dc_streams_fail(void **state);
 void test_dc_streams_end(void **state);
 void test_dc_stream_limits(void **state);
@@ -214,8 +215,9 @@ void test_modify_limit_of_tags(void **state);
 /* ... and of those whose DCIs have streams. */
 #define DC_STREAM_TESTS                                                                            \
     QUEUES_TEST(test_dc_streams), QUEUES_TEST(test_dc_stream_errors),                              \
-        QUEUES_TEST(test_dc_streams_fail), QUEUES_TEST(test_dc_streams_end),                       \
-        QUEUES_TEST(test_dc_stream_limits), QUEUES_TEST(test_dc_storm)
+        QUEUES_TEST(test_dc_stream_wrap), QUEUES_TEST(test_dc_streams_fail),                       \
+        QUEUES_TEST(test_dc_streams_end), QUEUES_TEST(test_dc_stream_limits),                      \
+        QUEUES_TEST(test_dc_storm)
 #define DC_CONTRACT_TESTS QUEUES_TEST(test_dc_missing), DC_TESTS, DC_STREAM_TESTS
 
 /* Takes out what shows nothing in this build. */

@@ -121,6 +121,37 @@ void test_dc_stream_errors(void **state)
     dc_end(&dc);
 }
 
+/* Stream 0 has failed. The others go on, with ops of several lengths, wherever these lie in the ring. */
+void test_dc_stream_wrap(void **state)
+{
+    struct queues *queues = *state;
+    struct dc dc = make(queues);
+    write_in(&dc, 0, 0, true);
+    queues_ring(queues->sender);
+    queues_wait(&queues->near, 1);
+    assert_int_equal(queues->near.done[0].status, -NIC_ERROR_REMOTE_ACCESS);
+    for (uint32_t i = 0; i < 6000; i++) {
+        const uint16_t stream = (uint16_t)(1 + i % (STREAMS - 1));
+        if (i * 2654435761u >> 31) { /* in no order that a lap of the ring could be a multiple of */
+            const struct nic_work nop = {.opcode = NIC_NOP, .stream = stream, .user_data = i};
+            assert_true(queues_post_to(queues->sender, &nop, dc.target, NULL, 0));
+        } else {
+            write_in(&dc, stream, i % 4, false);
+        }
+        if (i % 8 == 7) {
+            queues_ring(queues->sender);
+            queues->near.count = 0;
+            queues_wait(&queues->near, 8);
+            for (uint32_t k = 0; k < 8; k++) {
+                assert_int_equal(queues->near.done[k].status, CRPC_OK);
+            }
+            assert_false(queues->sender->failed);
+        }
+    }
+    assert_int_equal(queues->sender->streams_failed, 1);
+    dc_end(&dc);
+}
+
 /* More than were allowed: the queue fails. What is open is flushed, in all streams. */
 void test_dc_streams_fail(void **state)
 {
