@@ -108,7 +108,14 @@ static bool blocks_enough(const struct nic_queue_options *options, uint32_t bloc
     return (options->sends + 1) * blocks_of_one(options) <= blocks + 1;
 }
 
-/* Likewise for receives: a queue has at least one block of 64 bytes. */
+/* So many blocks may go without a CQE, at least 1: the longest op finds room behind them, also if the ring's end takes a
+ * NOP. Otherwise it would wait for room that nothing makes. */
+static uint32_t interval_max(const struct nic_queue_options *options, uint32_t blocks)
+{
+    return blocks + 2 - 2 * blocks_of_one(options);
+}
+
+/* As many receives as libmlx5 will have, or more: a queue has at least one block of 64 bytes. */
 static uint32_t receives_most(const struct nic_queue_options *options)
 {
     uint32_t most = power_of_two_at_least(options->receives + 1);
@@ -262,10 +269,15 @@ static int make_rings(struct device_queue *queue, struct nic_domain *domain,
     uint32_t blocks = options->sends + options->tags > 0 ? ours->sends.mask + 1 : 0;
     uint32_t receives = srq ? queue->base.receives_max + 1 : queue->base.receives_max;
     device_queue_keep_places(queue, blocks, receives + tag_places);
-    return nic_queue_make_tables(&queue->base, blocks, receives) &&
-                   (options->tags == 0 || nic_tags_make(&queue->base, options->tags))
-               ? 0
-               : ENOMEM;
+    if (!nic_queue_make_tables(&queue->base, blocks, receives) ||
+        (options->tags > 0 && !nic_tags_make(&queue->base, options->tags))) {
+        return ENOMEM;
+    }
+    if (options->table == NIC_TABLE_SPARSE && options->sends > 0) {
+        queue->base.interval =
+            (uint32_t)minimum(queue->base.interval, interval_max(options, blocks));
+    }
+    return 0;
 }
 
 static int32_t queue_create(struct nic *nic, struct nic_domain *domain,

@@ -102,6 +102,7 @@ void test_dc_pieces(void **state);
 void test_dc_read_atomics(void **state);
 void test_dc_targets(void **state);
 void test_dc_sparse(void **state);
+void test_dc_sparse_room(void **state);
 void test_dc_room(void **state);
 void test_dc_deep(void **state);
 void test_dc_errors(void **state);
@@ -208,8 +209,9 @@ void test_modify_limit_of_tags(void **state);
 /* The same, of devices that have DC, ... */
 #define DC_TESTS                                                                                   \
     QUEUES_TEST(test_dc_messages), QUEUES_TEST(test_dc_pieces), QUEUES_TEST(test_dc_read_atomics), \
-        QUEUES_TEST(test_dc_targets), QUEUES_TEST(test_dc_sparse), QUEUES_TEST(test_dc_room),      \
-        QUEUES_TEST(test_dc_deep), QUEUES_TEST(test_dc_errors), QUEUES_TEST(test_dc_long_message), \
+        QUEUES_TEST(test_dc_targets), QUEUES_TEST(test_dc_sparse),                                 \
+        QUEUES_TEST(test_dc_sparse_room), QUEUES_TEST(test_dc_room), QUEUES_TEST(test_dc_deep),    \
+        QUEUES_TEST(test_dc_errors), QUEUES_TEST(test_dc_long_message),                            \
         QUEUES_TEST(test_dc_no_receive), QUEUES_TEST(test_dc_ends),                                \
         QUEUES_TEST(test_dc_target_stopped)
 /* ... and of those whose DCIs have streams. */

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "contract.h"
 #include "dc.h"
 
@@ -263,6 +264,50 @@ void test_dc_sparse(void **state)
     }
     queues_expect_silence(&queues->near);
     assert_memory_equal(queues->target, queues->source, 400 * 16);
+    dc_end(&dc);
+}
+
+static void send_in_time(const struct dc *dc, const struct nic_work *work,
+                         const struct nic_piece *piece)
+{
+    const uint64_t start = clock_now_ns();
+    while (!queues_post_to(dc->queues->sender, work, dc->target, piece, piece ? 1 : 0)) {
+        assert_true(clock_now_ns() - start < PAIR_WAIT_S * 1000000000ull);
+        queues_poll(&dc->queues->near);
+        pair_pass(100);
+    }
+    queues_ring(dc->queues->sender);
+}
+
+/* The longest op finds room behind short ones without the flag, wherever in the ring that is. */
+void test_dc_sparse_room(void **state)
+{
+    struct queues *queues = *state;
+    struct nic_queue_options options = dc_initiator(0);
+    options.table = NIC_TABLE_SPARSE;
+    options.sends = options.send_pieces = 1;
+    options.inline_bytes = 400;
+    struct dc dc = dc_make(queues, &options);
+    const struct nic_piece piece = queues_near(queues, 0, 400);
+    const struct nic_work quiet = queues_work(queues, NIC_NOP, 0, 1);
+    const struct nic_work told = queues_work(queues, NIC_NOP, NIC_WORK_SIGNAL, 2);
+    const struct nic_work large =
+        queues_work(queues, NIC_WRITE, NIC_WORK_SIGNAL | NIC_WORK_INLINE, 3);
+    for (uint32_t lap = 0; lap < 64; lap++) {
+        for (uint32_t i = 0; i < lap * 5 % 16; i++) {
+            queues->near.count = 0;
+            send_in_time(&dc, &told, NULL);
+            queues_wait(&queues->near, 1);
+        }
+        queues->near.count = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            send_in_time(&dc, &quiet, NULL);
+        }
+        send_in_time(&dc, &large, &piece);
+        queues_wait(&queues->near, 1);
+        expect_sent(&queues->near.done[0], NIC_WRITE, 3);
+    }
+    assert_memory_equal(queues->target, queues->source, 400);
     dc_end(&dc);
 }
 
