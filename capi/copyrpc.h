@@ -1595,14 +1595,17 @@ CRPC_API int32_t crpc_queue_reset_stream(crpc_context *context, crpc_queue queue
 
 /* Ends a queue at once, and closes the handle. The next polls complete the open ops with
  * CRPC_E_CLOSED; there is no CRPC_COMPLETION_DISCONNECTED. When this returns, the device uses none of
- * their buffers. A connect request is rejected, without private data. Blocks while the system destroys
+ * their buffers; but a queue that is being joined (crpc_queue_join, _join_address), and an SRQ whose queue was closed
+ * so, end when the system has done that: their buffers are in use until their ops complete. A connect
+ * request is rejected, without private data. Blocks while the system destroys
  * a QP or SRQ. Returns CRPC_OK; CRPC_E_BUSY (an SRQ that queues use); CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_close(crpc_context *context, crpc_queue queue);
 
 /* Describes a queue. */
 typedef struct crpc_queue_info {
     uint32_t struct_size;
-    uint32_t state; /* CRPC_STATE_*; of an SRQ always CONNECTED, of UD, DCI, DCT from the start */
+    /* CRPC_STATE_*; of an SRQ CONNECTED until the device is lost, of UD, DCI, DCT from the start */
+    uint32_t state;
     uint64_t user_data;
     uint32_t kind;              /* CRPC_QUEUE_KIND_* */
     uint32_t queue_pair_number; /* 0 = no queue pair */
