@@ -6,9 +6,10 @@ program=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null' EXIT
 
-start() { # COUNT STEPS: each rank, the last one first
+start() { # COUNT STEPS: each rank, the last one first. Its files are gone before: a job empties them only once it runs.
     local rank
     addresses=() ranks=()
+    rm -f "$work"/*
     for ((rank = 0; rank < $1; rank++)); do addresses+=("$host:$((7480 + rank))"); done
     for ((rank = $1 - 1; rank >= 0; rank--)); do
         "$program" "$rank" "$2" "${addresses[@]}" > "$work/$rank" 2> "$work/$rank.err" &
