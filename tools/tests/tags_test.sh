@@ -41,7 +41,7 @@ check "with a row" grep -qE '^ +8192 +2 +[0-9.]+ [kMG]?B +[0-9.]+[kMG]? +[0-9.]+
 # What is stopped in the middle, and what goes wrong.
 "$perf" client --tag "$address:7477" -t 300 --both --json --progress > "$work/json" 2> "$work/progress" &
 client=$!
-check "a client runs, and says how far it is" says "$work/progress" '^[12] of 300 s  [0-9.]*[kMG]\? ops/s'
+check "a client runs, and says how far it is" says "$work/progress" '^[1-9][0-9]* of 300 s  [0-9.]*[kMG]\? ops/s'
 check_stops "and ends well on SIGTERM" $client
 check "with its report" json "rows[0]['ops'] > 0 and $all_right"
 "$perf" client --tag "$address:7477" -t 300 --progress > "$work/lost" 2>&1 &
