@@ -273,6 +273,10 @@ static void play(crpc_target target)
         answer(target);
     }
     assert_int_equal(status, 0);
+    while (received < ROUNDS) { /* it may have ended before its last one was polled */
+        assert_true(time(NULL) < end);
+        answer(target);
+    }
     assert_int_equal(received, ROUNDS);
     assert_int_equal(sent, ROUNDS);
 }
