@@ -66,7 +66,9 @@ static void submit(crpc_queue queue, uint8_t opcode, uint64_t user_data, void *l
 static void accept_one(crpc_queue queue)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    const crpc_queue_options options = {.struct_size = sizeof(options), .receives = RECEIVES};
+    const crpc_queue_options options = {.struct_size = sizeof(options),
+                                        .receives = RECEIVES,
+                                        .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
     assert_true(queue_count < CONNECTIONS);
     foreign_need(crpc_queue_accept(context, queue, &options, &error), &error);
     queues[queue_count] = queue;
