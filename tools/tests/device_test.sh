@@ -161,9 +161,9 @@ esac
 "$echo_server" "*:7471" > "$work/echo" 2>&1 &
 server=$!
 check "echo server listens" listening "$work/echo"
-check "echo by address" timeout 60 "$echo_client" "$address:7471" 2000 100
-check "echo by host name" timeout 60 "$echo_client" "$name:7471" 100 0
-check "echo by IPv6" timeout 60 "$echo_client" "$address6:7471" 100 65536
+check "echo by address" patiently "$echo_client" "$address:7471" 2000 100
+check "echo by host name" patiently "$echo_client" "$name:7471" 100 0
+check "echo by IPv6" patiently "$echo_client" "$address6:7471" 100 65536
 check "the README's program, as printed" "$source/docs/tests/readme_test.sh" "$(dirname "$echo_client")/../capi" "$address:7471"
 check_stops "echo server ends on SIGTERM" "$server"
 check "echo client says that nobody listens" bash -c "! timeout 60 '$echo_client' $address:7471 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
