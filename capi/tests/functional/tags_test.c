@@ -77,6 +77,7 @@ static void run(uint8_t opcode, uint64_t user_data, uint64_t operand)
     submit_tag(&op);
 }
 
+/* The device has the tags that were added before. Until then, a message that finds a receive takes that. */
 static void synchronize(void)
 {
     run(CRPC_QUEUE_TAG_SYNC, 900, 0);
@@ -176,6 +177,7 @@ static void a_message_that_is_too_long_fails_its_queue_alone(void **state)
     receive(7);
     add(1, 1, ANY, 0, 10);
     add(2, 2, ANY, 0, 10);
+    synchronize();
     crpc_tag_header_write(here.memory, 1, 0);
     one(&here, CRPC_QUEUE_SEND, 1, 0, HEADER + 11);
     await_work(&there, CRPC_QUEUE_TAG_ADD, 1, CRPC_E_FLUSHED);
@@ -231,6 +233,7 @@ static void a_verbs_program_sends_to_our_tags(void **state)
     (void)state;
     receive(1);
     add(3, 0x77, ANY, 0, 500);
+    synchronize();
     tag_peer_send(&peer, CRPC_TAG_EAGER, 0x77, 300, 0);
     const crpc_completion done = await_work(&there, CRPC_QUEUE_TAG_ADD, 3, CRPC_OK);
     assert_int_equal(done.token, 0x77);
@@ -309,6 +312,7 @@ static void it_leaves(void **state)
     (void)state;
     receive(1);
     add(1, 1, ANY, 0, 100);
+    synchronize();
     tag_peer_send(&peer, CRPC_TAG_EAGER, 1, 10, 0);
     await_work(&there, CRPC_QUEUE_TAG_ADD, 1, CRPC_OK);
     add(2, 2, ANY, 0, 100);
