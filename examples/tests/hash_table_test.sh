@@ -43,8 +43,8 @@ storm() {
     ) &
     storm=$!
 }
-status_is() {
-    soon test -s "$work/$1.status"
+status_is() { # waits as long as the storm may last
+    until [ -s "$work/$1.status" ]; do sleep 0.1; done
     [ "$(cat "$work/$1.status")" = "$2" ] || { cat "$work/$1.status" "$work/$1"; return 1; }
 }
 end_well() {
