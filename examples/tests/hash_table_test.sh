@@ -14,16 +14,16 @@ soon() { for _ in $(seq 600); do "$@" && return 0; sleep 0.1; done; tail "$work/
 prints() { # WORDS COMMAND...: exactly that, with success
     local words=$1 output
     shift
-    output=$(timeout 60 "$@" 2>&1) || { echo "status $?: $output"; return 1; }
+    output=$(patiently "$@") || { echo "status $?: $output"; return 1; }
     [ "$output" = "$words" ] || { echo "$output"; return 1; }
 }
 fails() { # STATUS WORDS COMMAND...
     local status=$1 words=$2 output
     shift 2
-    output=$(timeout 60 "$@" 2>&1)
+    output=$(patiently "$@")
     { [ $? = "$status" ] && grep -q -- "$words" <<< "$output"; } || { echo "$output"; return 1; }
 }
-get() { timeout 60 "$client" "$address" get "$1"; }
+get() { patiently "$client" "$address" get "$1"; }
 # The server has looked through the table when nobody used it: so many keys, each found where a search comes to it, and nothing is lost.
 # Whoever has just left may have been the last, or not yet: so one more comes, until the server has collected everything.
 looked() { get none > /dev/null 2>&1; tail -n 1 "$work/server" | grep -qx "$1 keys, $((entries - $1)) entries free, 0 collected, 0 damaged"; }
@@ -38,8 +38,12 @@ storm() {
         [ "$name" = "$1" ] || others+=("$name")
     done
     (
-        timeout 120 "$2" "$address" storm "$1" "$3" "${others[@]}" > "$work/$1" 2>&1
-        echo $? > "$work/$1.status"
+        for _ in 1 2 3; do # as patiently does
+            timeout 120 "$2" "$address" storm "$1" "$3" "${others[@]}" > "$work/$1" 2>&1
+            status=$?
+            grep -q "no connection within" "$work/$1" || break
+        done
+        echo "$status" > "$work/$1.status"
     ) &
     storm=$!
 }
@@ -62,7 +66,7 @@ sums_are() { # SUM: of all counters
     [ $sum = "$1" ] || { echo "$sum, not $1"; return 1; }
 }
 dies() { # MOMENT KEY VALUE
-    timeout 60 "$client" "$address" crash "$@" > "$work/crash" 2>&1
+    patiently "$client" "$address" crash "$@" > "$work/crash" 2>&1
     [ $? = 137 ] || { cat "$work/crash"; return 1; }
 }
 
