@@ -92,7 +92,9 @@ answers() {
         [ -s "$work/address" ] && break
         sleep 0.1
     done
-    timeout 60 "$work/datagrams" "$(cat "$work/address")" > "$work/output"
+    for _ in {1..6}; do # one that comes before the receive is given again is lost
+        timeout 10 "$work/datagrams" "$(cat "$work/address")" > "$work/output" && break
+    done
     cat "$work/output"
     [ "$(cat "$work/output")" = "whoever knows the key may ask this" ]
 }
