@@ -1,6 +1,7 @@
 """Receives with tags (TM-SRQs): one op at a time, for coroutines, and in arrays."""
 import asyncio
 import threading
+import time
 
 import pytest
 from conftest import CONNECT_SECONDS, data
@@ -451,7 +452,14 @@ def test_receives_run_low(pair, region):
     tagged, sender = pair
     for index in range(3):
         tagged.post_receive(region[index * 64 : index * 64 + 64])
-    thread = threading.Timer(0.05, lambda: [sender.send(b"takes one") for _ in range(2)])
+
+    def take_two():
+        while tagged.info().srq_limit != 2:  # what is taken before does not count
+            time.sleep(0.001)
+        for _ in range(2):
+            sender.send(b"takes one")
+
+    thread = threading.Thread(target=take_two, daemon=True)
     thread.start()
     tagged.run_low(2, timeout=60)
     thread.join()
