@@ -189,7 +189,8 @@ def test_the_lane_fails_meanwhile(lane_pair, there, place):
     from test_lanes import forged
 
     left, right = lane_pair
-    wrong = left.open_grant(forged(bytes(right.grant(place[0:8], "w")), key=0x123456))
+    own = right.grant(place[0:8], "w")
+    wrong = left.open_grant(forged(bytes(own), key=0x123456))
     ops = writes(place, there, 300)
     ops["grant"][20], ops["offset"][20] = wrong.bits, 0
     done = left.submit_and_wait(ops, region=place)
@@ -197,6 +198,9 @@ def test_the_lane_fails_meanwhile(lane_pair, there, place):
     status = done["status"][numpy.argsort(done["user_data"], kind="stable")]
     assert not status[:20].any() and (status[21:] < 0).all()
     assert (kind(status[20]), kind(status[21])) == (copyrpc.AccessRefused, copyrpc.Flushed)
+    deadline = time.monotonic() + 60
+    while not own.over and time.monotonic() < deadline:  # the right side hears of it a moment later
+        left.context.poll(copyrpc.CompletionArray(8))
     there = left.open_grant(bytes(right.grant(place[HALF:], "rwa")))
     assert not left.submit_and_wait(writes(place, there, 300), region=place)["status"].any()
 
