@@ -30,6 +30,7 @@ ADDRESS = "127.0.0.1:0"
 ROUND_S = 0.02
 MISTAKE_S = 0.3  # goes on for so long after a mistake
 WRONGS_MAX = 20  # more tell nothing new
+MET = 12  # connections to each steady server, before anybody looks what it keeps
 
 CLIENTS = {"c": [Post("c", weight=6.0)] * 4, "python": [Post("python", weight=1.0)], "go": [Post("go", weight=3.0)] * 2}
 SERVERS = {
@@ -191,17 +192,24 @@ class Chaos:
         ready = self.watch(lambda: len(self.crew.workers) < len(servers) or all(worker.ports[0] for worker in self.crew.workers), self.options.hung)
         if not ready or len(self.crew.workers) < len(servers):
             raise RuntimeError("the servers do not start")
-        for worker in self.steady():
-            calls, channels, queues = worker.ports
-            for post in (Post("c"), Post("c")):
-                arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", "6"]
-                for what, port in (("--channels", channels), ("--queues", queues)):
-                    arguments += [what, f"127.0.0.1:{port}"] if port else []
-                self.crew.start(post, self.dice.randrange(1 << 62), arguments)
+        visits = [self.visit(worker) for worker in self.steady()]
         until = time.monotonic() + self.options.warm_up
-        self.watch(lambda: time.monotonic() > until)
+        self.watch(lambda: time.monotonic() > until and all(self.met(clients) for clients in visits), self.options.hung)
         self.end_others()
         return self.holdings()
+
+    def visit(self, server: Worker) -> list[Worker]:
+        """Starts two clients of it."""
+        calls, channels, queues = server.ports
+        arguments = ["--connect", f"127.0.0.1:{calls}", "--connections", str(MET // 2)]
+        for what, port in (("--channels", channels), ("--queues", queues)):
+            arguments += [what, f"127.0.0.1:{port}"] if port else []
+        return [self.crew.start(Post("c"), self.dice.randrange(1 << 62), arguments) for _ in range(2)]
+
+    @staticmethod
+    def met(clients: list[Worker]) -> bool:
+        """Whether they have had as many connections as they make at first, or have ended. Clients tell of all; not each server does."""
+        return sum(len(client.life.connections) for client in clients) >= MET or all(client.life.over for client in clients)
 
     def rage(self, seconds: float) -> None:
         """A signal ends it; what happened until then is looked at all the same."""
