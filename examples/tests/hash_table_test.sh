@@ -128,6 +128,7 @@ keys=$((keys + 1))
 check "the server finds that key, and nothing lost" soon looked $keys
 
 # Three at once, and others that die in the middle of updates of what all of them change.
+names=(one two three)
 storm one "$client" 1000
 storm two "${others[0]:-$client}" 400
 storm three "${others[1]:-$client}" 400
