@@ -1,16 +1,18 @@
 # what: installs what is needed and runs every test
 #help
-#help Usage: ./dev test [--quick] [--suite NAME]
+#help Usage: ./dev test [--quick] [--suite NAME] [--turn N]
 #help
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
 #help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM and what takes long. --suite:
-#help only that one, with gcc. The last line counts everything that ran. A whole run leaves build/last-run.json: the commit, whether
-#help the tree was clean, counts, seconds, the machine's load. What only time finds is for ./dev hunt.
-quick= suite=
+#help only that one, with gcc. Tests that there are for each driver are dealt: one runs with sanitizers, and the others with gcc. Which,
+#help the turn says: any of six, unless --turn tells. The last line counts everything that ran. A whole run leaves build/last-run.json: the
+#help commit, whether the tree was clean, counts, seconds, the machine's load. What only time finds is for ./dev hunt.
+quick= suite= turn=$((RANDOM % 6))
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=1 ;;
     --suite) suite=${2:?which suite?}; shift ;;
+    --turn) turn=${2:?which turn?}; shift ;;
     *) die "unknown option $1; see ./dev test --help" ;;
     esac
     shift
@@ -53,13 +55,17 @@ make() {
     return $status
 }
 
-# check BUILD [MESON TEST OPTIONS]: runs tests. Their logs are named after this run, since others may run tests in the same build.
+# check BUILD [OPTIONS AND NAMES FOR meson test]: runs tests. Their logs are named after this run, since others may run tests in the same
+# build.
 check() {
-    local name=$1 begun=$SECONDS log status=0
+    local name=$1 begun=$SECONDS log status=0 word options=()
     shift
+    for word; do
+        [[ $word != -* ]] || options+=("$word")
+    done
     checks=$((${checks:-0} + 1))
     log=dev-test-$lane-$checks
-    say "testing build/$name $*"
+    say "testing build/$name ${options[*]}"
     [ $lane = beside ] || set -m # that lane is a group as a whole
     meson test -C "build/$name" --no-rebuild --print-errorlogs --timeout-multiplier 4 --logbase "$log" "$@" < /dev/null 9>&- &
     testing=$!
@@ -85,35 +91,38 @@ beside() {
     "$root/vm/run" true 9>&- || say "the VM does not start"
     check gcc "${few[@]/#/--suite=}"
     if make clang; then
-        check clang --suite unit
+        check clang --suite=unit
     fi
     if make thread; then
-        check thread --suite parts
+        check thread --suite=parts
     fi
     if [ -n "${sanitize:-}" ]; then
-        check sanitize --suite vm --no-suite slow
+        check sanitize --suite=vm --no-suite=slow
     fi
 }
 
 if ! make gcc; then
     : # counted, and there is nothing to test
 elif [ -n "$suite" ]; then
-    check gcc --suite "$suite"
+    check gcc --suite="$suite"
 elif [ -n "$quick" ]; then
-    check gcc --no-suite vm --no-suite slow --no-suite long
+    check gcc --no-suite={vm,slow,long}
 else
     set -m # a process group of its own, which can be ended whole
     beside > "$run/beside.log" 2>&1 < /dev/null &
     beside=$!
     set +m
-    check gcc "${few[@]/#/--no-suite=}"
+    say "turn $turn (./dev test --turn $turn deals the tests in the same way)"
+    mapfile -t plain < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc)
+    check gcc "${few[@]/#/--no-suite=}" "${plain[@]}"
     say "waiting for build/sanitize"
     while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
         sleep 1
     done
     if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
         # What is slow or long runs with sanitizers in ./dev hunt.
-        check sanitize --no-suite programs --no-suite scripts --no-suite slow --no-suite long --no-suite vm
+        mapfile -t sanitized < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/sanitize)
+        check sanitize --no-suite={programs,scripts,slow,long,vm} "${sanitized[@]}"
     fi
     say "waiting for the tests that ran beside these"
     status=0
