@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""chaos_test.py BUILD [--go GO] MISTAKE...: some seconds of chaos find nothing, and these mistakes of a server are noticed. Runs under
-`simnic run`. With --go, workers in all languages are killed, and it is the server in Go that makes mistakes.
+"""chaos_test.py BUILD [--go GO] [--mistakes-alone] MISTAKE...: some seconds of chaos find nothing, and these mistakes of a server are
+noticed. Runs under `simnic run`. With --go, workers in all languages are killed, and it is the server in Go that makes mistakes. With
+--mistakes-alone nobody is killed, and no signal comes.
 
 A signal that ends chaos makes it see nothing wrong, wherever it comes. The mistakes are made without faults beside, which could hide them."""
 import argparse
@@ -9,20 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-MISTAKES = {  # what the server does wrong at its so-many-th occasion, and what is to be said of it
+# What the server does wrong after so many occasions, and what is to be said of it. Connections begin and end a few times a second; of other
+# occasions there are many.
+MISTAKES = {
     "lost:100": "lost",
     "doubled:100": "doubled",
     "twice:100": "doubled",
     "wrong:100": "wrong",
     "order:20": "wrong|lost|doubled",
-    "spoiled:5": "wrong",  # what a peer has written to the memory of a queue
-    "miscounted:5": "doubled",  # what it has added to there
-    "died:100": "died",
+    "spoiled:1": "wrong",  # what a peer has written to the memory of a queue
+    "miscounted:1": "doubled",  # what it has added to there
+    "died:10": "died",
     "descriptor:5": "leaked",
     "memory:5": "leaked",
-    "slot:5": "leaked",
+    "slot:1": "leaked",
 }
-IDLE_S = {"slot:5": "2"}  # a server that keeps a place is waited for
+IDLE_S = {"slot:1": "2"}  # a server that keeps a place is waited for
 ROWS = r"^  (lost|doubled|wrong|hung|died|leaked) +(\d+)$"
 
 
@@ -72,19 +75,24 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--go")
+    parser.add_argument("--mistakes-alone", action="store_true")
     parser.add_argument("mistakes", nargs="+")
     options = parser.parse_args()
     # Without Go, the server in C is the only one, so that all meet it.
     kills, languages, by = ("10", ["c"], "c") if not options.go else ("30", ["c", "python", "go"], "go")
     go = ["--go", options.go] if options.go else []
     mistakes = {mistake: wanted for mistake, wanted in MISTAKES.items() if mistake.split(":")[0] in options.mistakes}
-    print(f"1..{len(mistakes) + 2}")
-    status, found, output = run(options.build, *go, "--languages", ",".join(languages), "--kills", kills, "--warm-up", "0.5")
-    good = tell(1, status == 0 and len(found) == 6 and not any(found.values()), f"some kills of workers in {', '.join(languages)} do no harm", output)
-    status, found, output = run(options.build, *go, "5", "--languages", ",".join(languages), "--warm-up", "0.5", interrupted=True)
-    ended = status == 0 and "SIGINT ended the faults early" in output and len(found) == 6
-    good &= tell(2, ended and not any(found.values()), "Ctrl-C makes it see nothing wrong", output)
-    for number, (mistake, wanted) in enumerate(mistakes.items(), 3):
+    before = 0 if options.mistakes_alone else 2
+    print(f"1..{len(mistakes) + before}")
+    good = True
+    if before:
+        status, found, output = run(options.build, *go, "--languages", ",".join(languages), "--kills", kills, "--warm-up", "0.5")
+        harmless = status == 0 and len(found) == 6 and not any(found.values())
+        good &= tell(1, harmless, f"some kills of workers in {', '.join(languages)} do no harm", output)
+        status, found, output = run(options.build, *go, "5", "--languages", ",".join(languages), "--warm-up", "0.5", interrupted=True)
+        ended = status == 0 and "SIGINT ended the faults early" in output and len(found) == 6
+        good &= tell(2, ended and not any(found.values()), "Ctrl-C makes it see nothing wrong", output)
+    for number, (mistake, wanted) in enumerate(mistakes.items(), before + 1):
         words = ["--languages", ",".join({"c": 1, by: 1}), "--by", by, "--mistake", mistake, "--idle", IDLE_S.get(mistake, "180")]
         status, found, output = run(options.build, *go, "5", "--warm-up", "0.3", *words)
         noticed = sum(found.get(what, 0) for what in wanted.split("|"))
