@@ -545,9 +545,9 @@ func TestChannelsLeakNothing(t *testing.T) {
 			check(t, right.Close())
 		}
 	}
-	cycles(20)
+	cycles(often(20))
 	before := settled(t)
-	cycles(60)
+	cycles(often(60))
 	compare(t, before)
 }
 
