@@ -30,6 +30,7 @@ fi
 # A copyrpc that this machine may have would be linked with; the checkout's is to be built along.
 packages_alone "$work/rdma-core" libibverbs libmlx5 librdmacm
 export PKG_CONFIG_LIBDIR=$work/rdma-core
+export CFLAGS=-O0 # what is built here is soon built; docs/tests/install_test.sh has the compiler optimise
 unset PKG_CONFIG_PATH
 check "the README's lines, as printed" bash -c "cd '$work/copyrpc' && sh -e '$work/commands'"
 venv=$work/copyrpc/build/python/bin
