@@ -1,16 +1,19 @@
 """engine_bench.py COUNT_ROUNDS [--check]: what the engine costs on the in-memory NIC, and that idle endpoints cost nothing.
 
-Instructions are counted by callgrind, as the difference of two runs, so that opening and warming up cancel out. They are
-stable; times are given as ratios to the smallest case of the same run. Prints JSON; with --check, TAP."""
+Instructions are counted by callgrind, without opening and warming up. They are stable; times are given as ratios to the smallest case of
+the same run. Prints JSON; with --check, TAP."""
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
 program = sys.argv[1]
 check = "--check" in sys.argv
+ROUNDS, POLLS_A_ROUND = 40, 50  # as in count_rounds.c
 ENDPOINTS = (1, 1024) if check else (1, 16, 256, 1024)
 PARTS = {"client_submit": "engine_pair_submit", "server_poll": "engine_pair_server_poll",
          "server_reply": "engine_pair_reply", "client_poll": "engine_pair_client_poll"}
@@ -21,35 +24,26 @@ def times(endpoints, rounds, what):
                                      check=True).stdout)
 
 
-def instructions(endpoints, rounds, what, functions):
-    """All instructions of the functions and what they call."""
+def instructions(endpoints, functions):
+    """All instructions of the functions and what they call: an empty poll's, and an RPC's."""
     with tempfile.TemporaryDirectory() as work:
-        run = subprocess.run(["valgrind", "--tool=callgrind", "--collect-atstart=no",
-                              *("--toggle-collect=" + function for function in functions),
-                              "--callgrind-out-file=" + os.path.join(work, "out"), program, str(endpoints), str(rounds), what],
-                             capture_output=True, text=True, check=True)
-        return int(re.search(r"Collected : (\d+)", run.stderr).group(1))
-
-
-def per_unit(endpoints, what, functions, few, many, units):
-    return (instructions(endpoints, many, what, functions) - instructions(endpoints, few, what, functions)) / units
-
-
-def rpc_instructions(endpoints, functions):
-    return round(per_unit(endpoints, "rpc", functions, 20, 60, 40 * 256), 1)
+        out = os.path.join(work, "out")
+        subprocess.run(["valgrind", "-q", "--tool=callgrind", "--collect-atstart=no",
+                        *("--toggle-collect=" + function for function in functions), "--dump-after=count_rounds_part",
+                        "--callgrind-out-file=" + out, program, str(endpoints), str(ROUNDS), "parts"], check=True)
+        parts = [int(re.search(r"^totals: (\d+)", Path(f"{out}.{part}").read_text(), re.MULTILINE).group(1)) for part in (2, 4)]
+        return parts[0] / (POLLS_A_ROUND * ROUNDS), round(parts[1] / (256 * ROUNDS), 1)
 
 
 rows = []
 for endpoints in ENDPOINTS:
-    row = {"endpoints": endpoints,
-           "empty_poll_instructions": per_unit(endpoints, "idle", [PARTS["client_poll"]], 1000, 3000, 2000)}
+    row: dict[str, Any] = {"endpoints": endpoints, "rpc_instructions": {}}
+    row["empty_poll_instructions"], row["rpc_instructions"]["total"] = instructions(endpoints, PARTS.values())
     if check:  # needs no parts, and so a fraction of the runs
-        row["rpc_instructions"] = {"total": rpc_instructions(endpoints, PARTS.values())}
         row["messages_per_batch"] = times(endpoints, 40, "rpc")["messages_per_batch"]
         rows.append(row)
         continue
-    row["rpc_instructions"] = {part: rpc_instructions(endpoints, [function]) for part, function in PARTS.items()}
-    row["rpc_instructions"]["total"] = round(sum(row["rpc_instructions"].values()), 1)
+    row["rpc_instructions"].update((part, instructions(endpoints, [function])[1]) for part, function in PARTS.items())
     measured = times(endpoints, 4000, "rpc")
     row["rpc_ns"] = measured["ns_each"]
     row["messages_per_batch"] = measured["messages_per_batch"]
