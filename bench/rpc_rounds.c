@@ -50,7 +50,7 @@ static void need(int32_t status, const crpc_error *error)
 static void open_side(struct side *side, const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options)};
+    crpc_context_options options = {.struct_size = sizeof(options), .endpoints_max = 1};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(crpc_context_open(&options, &side->context, &error), &error);
 }
