@@ -83,15 +83,41 @@ def each(simnic, command, function, few, many, units):
     return (counts[1] - counts[0]) / ((many - few) * units)
 
 
+def calls_of(simnic, command, functions, rounds):
+    """Of the calls of the functions, in their order: the function, and what it took."""
+    parts = run(simnic, [str(rounds) if word is None else word for word in command], MEASURED,
+                *("--dump-after=" + function for function in functions))
+    named = [(trigger.removeprefix("--dump-after="), total, called) for trigger, total, called in parts]
+    libc.update(*(called for function, _, called in named if function in functions))
+    return [(function, total) for function, total, _ in named if function in functions]
+
+
+def between_two(simnic, command, function, units):
+    """Instructions of the function a unit, of a command that calls it twice, the second time for so many units more."""
+    first, second = (total for _, total in calls_of(simnic, command, {function}, None))
+    return (second - first) / units
+
+
 def usual(simnic, command, functions, rounds, units):
     """Instructions a unit of each of the functions, which are all that are measured and which each round calls once, for so many units: what
     an undisturbed call takes. Whatever disturbs a call adds to it, and on a busy machine may disturb most: a doorbell that traps is tried
     until the device has made room for it, and traps call libc. So it is the least that two calls took."""
-    parts = run(simnic, [str(rounds) if word is None else word for word in command], MEASURED,
-                *("--dump-after=" + function for function in functions))
-    calls = {function: [part for part in parts if part[0] == "--dump-after=" + function] for function in functions}
-    libc.update(*(called for function in functions for _, total, called in calls[function]))
-    return [least(total for _, total, called in calls[function]) / units for function in functions]
+    calls = calls_of(simnic, command, set(functions), rounds)
+    return [least(total for function, total in calls if function == wanted) / units for wanted in functions]
+
+
+def usual_in_turn(simnic, command, shapes, rounds, units):
+    """The same of a command that does so many rounds of one shape after the other; several may have the same functions. Opening takes longer
+    under callgrind than the rounds of a shape."""
+    calls = calls_of(simnic, command, {function for functions in shapes for function in functions}, rounds)
+    wanted = [function for functions in shapes for _ in range(rounds) for function in functions]
+    assert [function for function, _ in calls] == wanted, "the rounds are not those that were asked for"
+    totals = iter(total for _, total in calls)
+    found = []
+    for functions in shapes:
+        by_round = [[next(totals) for _ in functions] for _ in range(rounds)]
+        found.append([least(column) / units for column in zip(*by_round, strict=True)])
+    return found
 
 
 def least(counts):

@@ -1,7 +1,9 @@
 /* work_rounds.c: ops of queues with user data, by libmlx5 and by the direct driver, for callgrind.
  *
- *   work_rounds (libmlx5|libmlx5_each|direct) (write|send|read|datagram|dc|dc_streams) DEVICE ROUNDS
+ *   work_rounds (libmlx5|libmlx5_each|direct)[,...] (write|send|read|datagram|dc|dc_streams)[,...] DEVICE ROUNDS
  *
+ * Each kind in turn does each of the ops in turn, with nics of its own: under callgrind most of a start is the first
+ * opening.
  * A round posts 64 ops of 32 bytes, WRITEs and SENDs inline, and takes their completions. Ours gives back the
  * user data of each. libmlx5 does that only for those that are signaled: the last, or each of them.
  * Receives of SENDs belong to another nic, and are not counted. Datagrams find none. dc: WRITEs from a DCI,
@@ -23,6 +25,7 @@
 
 static struct nic *nics[2];
 static struct nic_queue *queues[2];
+static struct nic_queue *shared_queue; /* of the DCT */
 static struct nic_keys keys[2];
 static uint8_t memory[2][BATCH * BYTES];
 static uint8_t opcode;
@@ -64,7 +67,8 @@ static void make_dc_queue(uint32_t side)
         make_queue(0, &dci, &queues[0]);
         return;
     }
-    make_queue(1, &srq, &dct.receive_queue);
+    make_queue(1, &srq, &shared_queue);
+    dct.receive_queue = shared_queue;
     make_queue(1, &dct, &queues[1]);
 }
 
@@ -278,7 +282,7 @@ NOT_INLINED static void bench_direct_post(void)
     operations->ring(queues[0]);
 }
 
-NOT_INLINED static void bench_direct_post_to(void)
+NOT_INLINED static void bench_direct_targets(void)
 {
     const struct nic_queue_operations *operations = nics[0]->operations->queues;
     if (operations->post_to(queues[0], works, targets, local_keys, NULL, BATCH) != BATCH) {
@@ -303,7 +307,7 @@ static void round_direct(void)
         &to_mlx5_source(to_device_queue(queues[0])->send_source)->completions;
     uint64_t before = queues[0]->stats.signaled;
     if (target) {
-        bench_direct_post_to();
+        bench_direct_targets();
     } else {
         bench_direct_post();
     }
@@ -313,35 +317,55 @@ static void round_direct(void)
     }
 }
 
-int main(int argc, char **argv)
+/* ---------------------------------------------------------------------------------------------- */
+
+static void open_sides(const char *device, bool direct, uint32_t kind)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct) "
-                        "(write|send|read|datagram|dc|dc_streams) DEVICE ROUNDS\n");
-        return 2;
-    }
-    bool direct = strcmp(argv[1], "direct") == 0;
-    const bool datagrams = strcmp(argv[2], "datagram") == 0;
-    dc = strncmp(argv[2], "dc", 2) == 0;
-    streams = strcmp(argv[2], "dc_streams") == 0 ? 8 : 0;
-    opcode = strcmp(argv[2], "send") == 0 || datagrams ? NIC_SEND
-             : strcmp(argv[2], "read") == 0            ? NIC_READ
-                                                       : NIC_WRITE;
+    target = NULL;
+    expected = 0;
     for (uint32_t i = 0; i < 2; i++) {
-        open_side(argv[3], direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i,
-                  datagrams ? NIC_QUEUE_UD : NIC_QUEUE_RC);
+        open_side(device, direct || i == 1 ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, i, kind);
     }
-    if (datagrams || dc) {
+    if (dc || kind == NIC_QUEUE_UD) {
         make_target();
     } else {
         connect_sides();
     }
+}
+
+static void close_sides(void)
+{
+    if (target) {
+        nics[0]->operations->queues->target_destroy(target);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct nic_operations *operations = nics[i]->operations;
+        operations->queues->stop(queues[i]);
+        operations->queues->destroy(queues[i]);
+        if (i == 1 && dc) {
+            operations->queues->stop(shared_queue);
+            operations->queues->destroy(shared_queue);
+        }
+        operations->memory_deregister(nics[i], &keys[i]);
+        operations->close(nics[i]);
+    }
+}
+
+static void run(const char *kind, const char *operation, const char *device, uint64_t rounds)
+{
+    const bool direct = strcmp(kind, "direct") == 0;
+    const bool datagrams = strcmp(operation, "datagram") == 0;
+    dc = strncmp(operation, "dc", 2) == 0;
+    streams = strcmp(operation, "dc_streams") == 0 ? 8 : 0;
+    opcode = strcmp(operation, "send") == 0 || datagrams ? NIC_SEND
+             : strcmp(operation, "read") == 0            ? NIC_READ
+                                                         : NIC_WRITE;
+    open_sides(device, direct, datagrams ? NIC_QUEUE_UD : NIC_QUEUE_RC);
     if (direct) {
         prepare_direct();
     } else {
-        prepare_libmlx5(strcmp(argv[1], "libmlx5_each") == 0);
+        prepare_libmlx5(strcmp(kind, "libmlx5_each") == 0);
     }
-    uint64_t rounds = strtoull(argv[4], NULL, 0);
     for (uint64_t i = 0; i < rounds; i++) {
         if (opcode == NIC_SEND && !target) {
             post_receives();
@@ -353,6 +377,35 @@ int main(int argc, char **argv)
         }
         if (opcode == NIC_SEND && !target) {
             take_receives();
+        }
+    }
+    close_sides();
+}
+
+/* The next word of a list with commas, or NULL. */
+static const char *next(const char **list, char word[static 32])
+{
+    size_t length = strcspn(*list, ",");
+    if (length == 0 || length >= 32) {
+        return NULL;
+    }
+    memcpy(word, *list, length);
+    word[length] = 0;
+    *list += length + ((*list)[length] == ',');
+    return word;
+}
+
+int main(int argc, char **argv)
+{
+    char kind[32], operation[32];
+    if (argc != 5) {
+        fprintf(stderr, "usage: work_rounds (libmlx5|libmlx5_each|direct)[,...] "
+                        "(write|send|read|datagram|dc|dc_streams)[,...] DEVICE ROUNDS\n");
+        return 2;
+    }
+    for (const char *kinds = argv[1]; next(&kinds, kind);) {
+        for (const char *operations = argv[2]; next(&operations, operation);) {
+            run(kind, operation, argv[3], strtoull(argv[4], NULL, 0));
         }
     }
     return 0;
