@@ -3,7 +3,6 @@
 # guest-init.sh: first process of the guest: loads modules, puts this machine's root under a memory-backed layer, and
 # goes on there in guest-main.sh.
 export PATH=/bin
-/bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
@@ -23,6 +22,7 @@ mount --move /proc /root/proc
 mount --move /sys /root/sys
 mount --move /dev /root/dev
 mkdir -p /root/dev/pts /root/dev/shm
+ln -s /proc/self/fd /root/dev/fd
 mount -t devpts devpts /root/dev/pts
 mount -t tmpfs shm /root/dev/shm
 exec switch_root /root /bin/bash /run/main

@@ -21,26 +21,31 @@ printf -v after '%(%s)T' -1
     echo b > /proc/sysrq-trigger
     sleep 10
 }
-ln -sf /proc/self/fd /dev/fd
 exec </dev/null >"$output" 2>&1
 echo rails > /proc/sys/kernel/hostname
-ip link set lo up
 ulimit -l unlimited
 ulimit -n 65536
+# A program takes long to start here: one makes all links, and one all devices.
+links='link set lo up' devices=
 for rail in 0 1; do
     # The MTU has room for RoCE's headers around a 4096-byte packet.
-    ip link add rail$rail type dummy
-    ip address add 10.99.$rail.1/24 dev rail$rail
-    ip address add fd10:99:$rail::1/64 dev rail$rail nodad
-    # An address that outlives its link: tests take links down and up again.
-    echo 1 > /proc/sys/net/ipv6/conf/rail$rail/keep_addr_on_down
-    ip link set rail$rail mtu 4200 up
-    rdma link add rxe$rail type rxe netdev rail$rail
+    links+="
+link add rail$rail type dummy
+address add 10.99.$rail.1/24 dev rail$rail
+address add fd10:99:$rail::1/64 dev rail$rail nodad
+link set rail$rail mtu 4200 up"
+    devices+="link add rxe$rail type rxe netdev rail$rail
+"
     echo "10.99.$rail.1 rail$rail" >> /etc/hosts
     export TEST_LINK${rail}_DOWN="ip link set rail$rail down" TEST_LINK${rail}_UP="ip link set rail$rail up"
 done
+# An address that outlives its link: tests take links down and up again.
+echo 1 > /proc/sys/net/ipv6/conf/default/keep_addr_on_down
+ip -batch - <<< "$links"
+rdma -b - <<< "$devices"
 echo start > "$status"
-bash "$command"
+# shellcheck source=/dev/null # vm/run writes it
+(. "$command") # in a copy of this bash, which is there already
 result=$?
 exec >/dev/null 2>&1
 echo "status $result" > "$status"

@@ -7,6 +7,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree"/{bin,proc,sys,dev,lower,upper,root,modules}
 cp "$(command -v busybox)" "$tree/bin/busybox"
+for word in cp insmod ln mkdir mount switch_root; do # what guest-init.sh runs; the guest would take longer to link all
+    ln -s busybox "$tree/bin/$word"
+done
 cp "$here/guest-init.sh" "$tree/init"
 cp "$here/guest-main.sh" "$tree/main"
 chmod +x "$tree/init"
