@@ -14,7 +14,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import jsonschema
 import report
 from peers import Disturber, Pool
 from scenario import Failure, Play
@@ -45,6 +44,7 @@ def arguments():
     parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
     parser.add_argument("--go", help="the go command, to build the runner in Go with; without it, it is there already")
     parser.add_argument("--vm", help="do what else is said here in the VM, by this program: vm/run")
+    parser.add_argument("--checked", action="store_true", help="the schema has taken all scenarios: do not ask it again")
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
@@ -86,9 +86,23 @@ def read_schema():
     return schema
 
 
-def read_scenarios(folder, only=""):
-    """Gives those that the schema takes, and (file, what is wrong) of files that it does not."""
+def schema_check():
+    """A function that gives the worst of what the schema finds wrong with a file's content, or nothing."""
+    import jsonschema  # takes the VM seconds, which need not ask
+
     validator = jsonschema.Draft7Validator(read_schema())
+
+    def wrong_with(content):
+        wrong = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+        worst = jsonschema.exceptions.best_match(wrong)
+        return f"{'/'.join(map(str, worst.absolute_path))}: {worst.message}" if wrong else ""
+
+    return wrong_with
+
+
+def read_scenarios(folder, only="", checked=False):
+    """Gives those that the schema takes, and (file, what is wrong) of files that it does not."""
+    wrong_with = (lambda content: "") if checked else schema_check()
     scenarios, rejected = [], []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -96,10 +110,9 @@ def read_scenarios(folder, only=""):
         except ValueError as error:
             rejected.append((path, str(error)))
             continue
-        wrong = sorted(validator.iter_errors(content), key=lambda error: list(map(str, error.absolute_path)))
+        wrong = wrong_with(content)
         if wrong:
-            worst = jsonschema.exceptions.best_match(wrong)
-            rejected.append((path, f"{'/'.join(map(str, worst.absolute_path))}: {worst.message}"))
+            rejected.append((path, wrong))
             continue
         scenarios += content["scenarios"]
     names = [scenario["name"] for scenario in scenarios]
@@ -315,14 +328,15 @@ def main():
     environment = environment_of(options)
     if options.go:
         build_go(options, environment)
-    if options.vm:  # which has no time to build anything
+    if options.vm:  # which has no time to build anything, and takes more than a minute for what the schema says in seconds here
         given = iter(sys.argv)
         others = [word for word in given if word not in ("--vm", "--go") or not next(given)]
-        os.execv(options.vm, [options.vm, sys.executable, *others])
+        checked = [] if read_scenarios(HERE / "scenarios")[1] else ["--checked"]
+        os.execv(options.vm, [options.vm, sys.executable, *others, *checked])
     options.lacking = lacking_from(options, environment)
     if options.selftest:
         return selftest(options, environment)
-    scenarios, rejected = read_scenarios(HERE / "scenarios", options.only)
+    scenarios, rejected = read_scenarios(HERE / "scenarios", options.only, options.checked)
     for path, why in rejected:
         print(f"rejected: {path.name}: {why}")
     plays = plays_of(options, scenarios)
