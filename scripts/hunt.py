@@ -76,6 +76,18 @@ def conformance(*options: str) -> Callable[[random.Random], Run]:
     return make
 
 
+def conformance_in_vm(*options: str) -> Callable[[random.Random], Run]:
+    """All scenarios on Soft-RoCE, each in one pair of languages: a test run has a sample."""
+
+    def make(dice: random.Random) -> Run:
+        turn = dice.randrange(1 << 16)
+        runner = ["/usr/bin/python3", "conformance/run.py", "--build", "build/gcc", "--vm", "vm/run"]
+        place = ["--device", "rxe0", "--address", "10.99.0.1", "--drivers", "verbs"]
+        return Run([*runner, *place, "--pairs", "turns", "--turn", str(turn), "--patience", "4", *options], 7200, f"turn {turn}")
+
+    return make
+
+
 def chaos(minutes: str, *options: str) -> Callable[[random.Random], Run]:
     def make(dice: random.Random) -> Run:
         seed = dice.randrange(1 << 32)
@@ -132,6 +144,7 @@ def quarries() -> list[Quarry]:
     unharmed = ("functional call on", "functional connect on", "functional channel on", "nccl message on")
     patient = [test for test in plain if test["name"].startswith(unharmed)]
     go = ["--go", os.environ["HUNT_GO"]] if os.environ.get("HUNT_GO") else ["--languages", "c,python"]
+    go_in_vm = ["--languages", "c,python,go", *go] if "--go" in go else go  # foreign programs are for simnic
     return [
         Quarry("RPC simulation", 1, simulation("gcc", "rpc/tests/simulate", 50_000_000)),
         Quarry("RPC simulation, sanitized", 1, simulation("sanitize", "rpc/tests/simulate", 5_000_000)),
@@ -148,6 +161,7 @@ def quarries() -> list[Quarry]:
         Quarry("conformance, any order", 2, conformance(*go, "--shuffle", "SEED")),
         Quarry("conformance, disturbed", 2, conformance(*go, "--shuffle", "SEED", "--disturb", "SEED")),
         Quarry("conformance beside busy loops", 2, conformance(*go, "--shuffle", "SEED"), neighbours=True),
+        Quarry("conformance on Soft-RoCE", 1, conformance_in_vm(*go_in_vm)),
         Quarry("chaos", 2, chaos("5", *go)),
         Quarry("chaos beside busy loops", 1, chaos("5", *go), neighbours=True),
         Quarry("a fault at every call", 1, every_fault([test for test in plain if test["name"].startswith("faults on")])),
