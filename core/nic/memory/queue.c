@@ -539,6 +539,7 @@ void memory_queue_flush_receives(struct memory_queue_pair *queue_pair)
     if (queue_pair->receive_taken) {
         queue_pair->receive_taken = false;
         memory_tags_abandon(queue_pair);
+        arrival.tagged = queue_pair->tagged; /* one that counts no more cannot be lost */
         memory_queue_complete_receive(queue_pair, &arrival, NIC_ERROR_FLUSHED);
     }
     if (queue->base.receiver != &queue->base || queue->tags) {

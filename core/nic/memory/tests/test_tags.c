@@ -166,6 +166,24 @@ static void an_unexpected_one_keeps_its_receive_and_its_count(void **state)
     memory_fabric_destroy(w.fabric);
 }
 
+/* One that was cut short counts no more, also if its queue is stopped before anybody polls. */
+static void a_cut_one_of_a_stopped_queue_is_not_counted(void **state)
+{
+    struct world w = {0};
+    (void)state;
+    world_open(&w);
+    receive(&w);
+    send_message(&w);
+    begin(&w, (struct memory_tag_counts){.unexpected = 1});
+    queues_of(w.nics[1])->flush(w.receiver);
+    queues_of(w.nics[1])->stop(w.receiver);
+    expect(&w, (struct memory_tag_counts){.unexpected = 0});
+    assert_int_equal(w.srq->tags->seen, 0);
+    assert_int_equal(nic_queue_take_ended(w.srq, w.done, 16), 1);
+    assert_int_equal(w.done[0].user_data, 2);
+    memory_fabric_destroy(w.fabric);
+}
+
 /* One that is late is not cut: whoever looks now sees that it is on its way. */
 static void a_message_that_is_late_is_not_cut(void **state)
 {
@@ -193,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_that_ends_halfway_keeps_its_tag),
         cmocka_unit_test(an_unexpected_one_keeps_its_receive_and_its_count),
+        cmocka_unit_test(a_cut_one_of_a_stopped_queue_is_not_counted),
         cmocka_unit_test(a_message_that_is_late_is_not_cut),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
