@@ -10,8 +10,8 @@
 
 static inline bool payload_fits(const crpc_op *op, uint64_t payload_bytes)
 {
-    return op->payload_offset <= payload_bytes &&
-           op->payload_bytes <= payload_bytes - op->payload_offset;
+    uint64_t end = op->payload_offset + op->payload_bytes;
+    return end <= payload_bytes && end >= op->payload_offset;
 }
 
 static inline bool call_valid(const crpc_op *op)
@@ -74,6 +74,65 @@ static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *o
     }
 }
 
+/* The first 8 bytes of an op: opcode, flags, method and status. */
+static inline uint64_t op_head(const crpc_op *op)
+{
+    static_assert(offsetof(crpc_op, endpoint) == 8 && offsetof(crpc_op, method) == 2 &&
+                      offsetof(crpc_op, status) == 4,
+                  "what the masks assume");
+    uint64_t head;
+    memcpy(&head, op, sizeof(head));
+    return head;
+}
+
+/* How many ops from this one on are valid CALLs to the same endpoint. */
+static uint32_t run_of_calls(const crpc_op *ops, uint32_t count, uint64_t payload_bytes)
+{
+    const uint64_t handle = ops->endpoint.bits;
+    const crpc_op *op = ops;
+    for (const crpc_op *const end = ops + count; op != end; op++) {
+        if ((op_head(op) & ~UINT64_C(0xffff0000)) != CRPC_OP_CALL || op->endpoint.bits != handle ||
+            (op->token | op->reserved) != 0 || !payload_fits(op, payload_bytes)) {
+            break;
+        }
+    }
+    return (uint32_t)(op - ops);
+}
+
+/* Likewise REPLYs. */
+static uint32_t run_of_replies(const crpc_op *ops, uint32_t count, uint64_t payload_bytes)
+{
+    const uint64_t handle = ops->endpoint.bits;
+    const uint64_t may_be = UINT64_C(0x7fffffff00000000) | CRPC_OP_QUIET << 8;
+    const crpc_op *op = ops;
+    for (const crpc_op *const end = ops + count; op != end; op++) {
+        if ((op_head(op) & ~may_be) != CRPC_OP_REPLY || op->endpoint.bits != handle ||
+            (op->reply_bytes_max | op->timeout_ns | op->reserved) != 0 ||
+            !payload_fits(op, payload_bytes)) {
+            break;
+        }
+    }
+    return (uint32_t)(op - ops);
+}
+
+/* Fewer ops are sooner submitted one by one. */
+#define RUN_LEAST 4
+
+/* Accepts ops of the same kind to the same endpoint, as many as there are one behind the other. submit_one takes the
+ * one behind them, or says why not. */
+static uint32_t submit_run(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+                           const uint8_t *payload, uint64_t payload_bytes)
+{
+    switch (ops->opcode) {
+    case CRPC_OP_CALL:
+        return rpc_calls(endpoint, ops, run_of_calls(ops, count, payload_bytes), payload);
+    case CRPC_OP_REPLY:
+        return rpc_replies(endpoint, ops, run_of_replies(ops, count, payload_bytes), payload);
+    default:
+        return 0;
+    }
+}
+
 int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
                     uint64_t payload_bytes, int32_t *reason)
 {
@@ -97,6 +156,17 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
         if (op->endpoint.bits != handle.bits) {
             handle = op->endpoint;
             endpoint = endpoint_of(context, handle);
+        }
+        if (likely(endpoint) && count - taken >= RUN_LEAST &&
+            op[RUN_LEAST - 1].endpoint.bits == handle.bits) {
+            taken += submit_run(endpoint, op, count - taken, base, payload_bytes);
+            if (taken == count) {
+                break;
+            }
+            op = &ops[taken];
+            if (op->endpoint.bits != handle.bits) {
+                continue;
+            }
         }
         status = likely(endpoint) ? submit_one(endpoint, op, base, payload_bytes) : CRPC_E_STALE;
         if (unlikely(status != CRPC_OK)) {

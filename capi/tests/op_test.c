@@ -151,6 +151,246 @@ static void a_prefix_is_taken_and_the_rest_left_alone(void **state)
     assert_int_equal(fixture_poll(fixture.left), 0);
 }
 
+/* ---- Runs: ops of one kind to one endpoint, which are checked and accepted together ------------ */
+
+#define RUN 12
+
+/* Answers what the right side gets, and expects that the left side's calls end in their order, with the payloads and methods of the
+ * first `taken`. */
+static void expect_run(uint32_t taken)
+{
+    uint32_t requests = 0, responses = 0;
+    for (int tries = 0; tries < 100 && responses < taken; tries++) {
+        crpc_op replies[RUN];
+        uint32_t count = 0;
+        fixture_poll(fixture.right);
+        for (int32_t i = 0; i < fixture.count; i++) {
+            const crpc_completion *request = &fixture.completions[i];
+            if (request->kind == CRPC_COMPLETION_REQUEST) {
+                assert_int_equal(request->method, requests + 1);
+                assert_int_equal(request->payload_bytes, requests);
+                assert_memory_equal((const void *)(uintptr_t)request->payload, payload + requests,
+                                    requests);
+                replies[count] = (crpc_op){.opcode = CRPC_OP_REPLY,
+                                           .flags = count % 2 ? CRPC_OP_QUIET : 0,
+                                           .status = (int32_t)requests,
+                                           .endpoint = request->endpoint,
+                                           .user_data = requests,
+                                           .token = request->token,
+                                           .payload_offset = requests,
+                                           .payload_bytes = requests};
+                count++;
+                requests++;
+            }
+        }
+        assert_int_equal(crpc_submit(fixture.right, replies, count, payload, sizeof(payload), NULL),
+                         count);
+        fixture_poll(fixture.left);
+        for (int32_t i = 0; i < fixture.count; i++) {
+            const crpc_completion *response = &fixture.completions[i];
+            if (response->kind == CRPC_COMPLETION_RESPONSE) {
+                assert_int_equal(response->user_data, responses);
+                assert_int_equal(response->method, responses + 1);
+                assert_int_equal(response->status, responses);
+                assert_memory_equal((const void *)(uintptr_t)response->payload, payload + responses,
+                                    responses);
+                responses++;
+            }
+        }
+    }
+    assert_int_equal(responses, taken);
+    assert_int_equal(requests, taken);
+    fixture_poll(fixture.right); /* lets go of the requests */
+}
+
+static void make_run(crpc_op *ops)
+{
+    for (uint32_t i = 0; i < RUN; i++) {
+        ops[i] = fixture_call_op(i);
+        ops[i].method = (uint16_t)(i + 1);
+        ops[i].payload_offset = i;
+        ops[i].payload_bytes = i;
+        ops[i].reply_bytes_max = i;
+    }
+}
+
+static void a_run_ends_before_an_op_that_is_not_valid(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        size_t offset;
+        uint8_t byte;
+        int32_t reason;
+    } spoils[] = {
+        {"nothing", 0, CRPC_OP_CALL, CRPC_OK},
+        {"an opcode", offsetof(crpc_op, opcode), 77, CRPC_E_UNSUPPORTED},
+        {"another opcode", offsetof(crpc_op, opcode), CRPC_OP_DROP, CRPC_E_INVALID},
+        {"a flag", offsetof(crpc_op, flags), CRPC_OP_QUIET, CRPC_E_INVALID},
+        {"a flag", offsetof(crpc_op, flags), 0x80, CRPC_E_INVALID},
+        {"status", offsetof(crpc_op, status), 1, CRPC_E_INVALID},
+        {"status", offsetof(crpc_op, status) + 3, 0x80, CRPC_E_INVALID},
+        {"endpoint", offsetof(crpc_op, endpoint) + 7, 0x7f, CRPC_E_STALE},
+        {"token", offsetof(crpc_op, token), 1, CRPC_E_INVALID},
+        {"token", offsetof(crpc_op, token) + 7, 0x80, CRPC_E_INVALID},
+        {"payload_offset", offsetof(crpc_op, payload_offset), 65, CRPC_E_INVALID},
+        {"payload_offset", offsetof(crpc_op, payload_offset) + 7, 0xff, CRPC_E_INVALID},
+        {"payload_bytes", offsetof(crpc_op, payload_bytes), 65, CRPC_E_INVALID},
+        {"payload_bytes", offsetof(crpc_op, payload_bytes) + 3, 0xff, CRPC_E_INVALID},
+        {"reply_bytes_max", offsetof(crpc_op, reply_bytes_max) + 3, 0xff, CRPC_E_TOO_BIG},
+        {"reserved", offsetof(crpc_op, reserved), 1, CRPC_E_INVALID},
+        {"reserved", offsetof(crpc_op, reserved) + 7, 0x80, CRPC_E_INVALID},
+    };
+    for (size_t spoil = 0; spoil < sizeof(spoils) / sizeof(spoils[0]); spoil++) {
+        for (uint32_t at = 0; at < RUN; at++) {
+            crpc_op ops[RUN];
+            make_run(ops);
+            ((uint8_t *)&ops[at])[spoils[spoil].offset] = spoils[spoil].byte;
+            uint32_t expected = spoils[spoil].reason == CRPC_OK ? RUN : at;
+            int32_t reason,
+                taken = crpc_submit(fixture.left, ops, RUN, payload, sizeof(payload), &reason);
+            if (taken != (int32_t)expected || reason != spoils[spoil].reason) {
+                fail_msg("%s of op %u: %d taken, %s", spoils[spoil].name, at, taken,
+                         crpc_status_name(reason));
+            }
+            expect_run(expected);
+        }
+    }
+}
+
+static void a_run_of_replies_ends_before_one_that_is_not_valid(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        size_t offset;
+        uint8_t byte;
+        int32_t reason;
+    } spoils[] = {
+        {"a flag", offsetof(crpc_op, flags), 0x40, CRPC_E_INVALID},
+        {"method", offsetof(crpc_op, method) + 1, 1, CRPC_E_INVALID},
+        {"status", offsetof(crpc_op, status) + 3, 0x80, CRPC_E_INVALID},
+        {"token", offsetof(crpc_op, token) + 4, 0xff, CRPC_E_STALE},
+        {"token", offsetof(crpc_op, token) + 2, 0xff, CRPC_E_STALE},
+        {"payload_bytes", offsetof(crpc_op, payload_bytes), 1, CRPC_E_TOO_BIG},
+        {"payload_bytes", offsetof(crpc_op, payload_bytes) + 1, 1, CRPC_E_INVALID},
+        {"payload_offset", offsetof(crpc_op, payload_offset) + 7, 0xff, CRPC_E_INVALID},
+        {"reply_bytes_max", offsetof(crpc_op, reply_bytes_max), 1, CRPC_E_INVALID},
+        {"timeout_ns", offsetof(crpc_op, timeout_ns) + 7, 1, CRPC_E_INVALID},
+        {"reserved", offsetof(crpc_op, reserved) + 7, 1, CRPC_E_INVALID},
+    };
+    for (size_t spoil = 0; spoil < sizeof(spoils) / sizeof(spoils[0]); spoil++) {
+        for (uint32_t at = 0; at < RUN; at++) {
+            crpc_op ops[RUN], replies[RUN], good;
+            for (uint32_t i = 0; i < RUN; i++) {
+                ops[i] = fixture_call_op(i);
+                ops[i].reply_bytes_max = 32;
+            }
+            assert_int_equal(crpc_submit(fixture.left, ops, RUN, NULL, 0, NULL), RUN);
+            fixture_poll(fixture.left);
+            fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+            assert_int_equal(fixture.count, RUN);
+            for (uint32_t i = 0; i < RUN; i++) {
+                replies[i] = (crpc_op){.opcode = CRPC_OP_REPLY,
+                                       .flags = CRPC_OP_QUIET,
+                                       .endpoint = fixture.completions[i].endpoint,
+                                       .token = fixture.completions[i].token,
+                                       .payload_bytes = 32};
+            }
+            good = replies[at];
+            ((uint8_t *)&replies[at])[spoils[spoil].offset] ^= spoils[spoil].byte;
+            int32_t reason,
+                taken = crpc_submit(fixture.right, replies, RUN, payload, sizeof(payload), &reason);
+            if (taken != (int32_t)at || reason != spoils[spoil].reason) {
+                fail_msg("%s of reply %u: %d taken, %s", spoils[spoil].name, at, taken,
+                         crpc_status_name(reason));
+            }
+            replies[at] = good;
+            assert_int_equal(
+                crpc_submit(fixture.right, &replies[at], RUN - at, payload, sizeof(payload), NULL),
+                RUN - at);
+            fixture_poll(fixture.right);
+            fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
+            assert_int_equal(fixture.count, RUN);
+        }
+    }
+}
+
+static void a_reply_twice_in_a_run(void **state)
+{
+    (void)state;
+    crpc_completion request = fixture_request(1, "x", 64);
+    crpc_op replies[RUN];
+    int32_t reason;
+    for (uint32_t i = 0; i < RUN; i++) {
+        replies[i] = (crpc_op){
+            .opcode = CRPC_OP_REPLY, .endpoint = request.endpoint, .token = request.token};
+    }
+    assert_int_equal(crpc_submit(fixture.right, replies, RUN, NULL, 0, &reason), 1);
+    assert_int_equal(reason, CRPC_E_STALE);
+    assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE).user_data, 1);
+}
+
+static void a_run_ends_where_there_is_no_more_room(void **state)
+{
+    (void)state;
+    crpc_op ops[128];
+    int32_t reason;
+    for (uint32_t i = 0; i < 128; i++) {
+        ops[i] = fixture_call_op(i);
+        ops[i].reply_bytes_max = 0;
+    }
+    assert_int_equal(crpc_submit(fixture.left, ops, 128, NULL, 0, &reason), 64); /* call slots */
+    assert_int_equal(reason, CRPC_E_AGAIN);
+    assert_int_equal(crpc_submit(fixture.left, ops, 128, NULL, 0, &reason), 0);
+    assert_int_equal(reason, CRPC_E_AGAIN);
+}
+
+static void runs_to_several_endpoints(void **state)
+{
+    (void)state;
+    crpc_endpoint left[2] = {fixture.left_endpoint}, right;
+    fixture_connect(NULL, &left[1], &right);
+    for (uint32_t length = 1; length <= 6; length++) {
+        crpc_op ops[24];
+        uint32_t requests = 0;
+        for (uint32_t i = 0; i < 24; i++) {
+            ops[i] = fixture_call_op(i);
+            ops[i].endpoint = left[i / length % 2];
+            ops[i].reply_bytes_max = 8;
+        }
+        assert_int_equal(crpc_submit(fixture.left, ops, 24, NULL, 0, NULL), 24);
+        fixture_poll(fixture.left);
+        for (int tries = 0; tries < 100 && requests < 24; tries++) {
+            fixture_poll(fixture.right);
+            for (int32_t i = 0; i < fixture.count; i++) {
+                if (fixture.completions[i].kind == CRPC_COMPLETION_REQUEST) {
+                    crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                                     .flags = CRPC_OP_QUIET,
+                                     .endpoint = fixture.completions[i].endpoint,
+                                     .token = fixture.completions[i].token};
+                    assert_int_equal(fixture_submit(fixture.right, &reply, NULL, 0), CRPC_OK);
+                    requests++;
+                }
+            }
+        }
+        uint32_t seen = 0;
+        for (int tries = 0; tries < 100 && seen != 0xffffff; tries++) {
+            fixture_poll(fixture.left);
+            for (int32_t i = 0; i < fixture.count; i++) {
+                const crpc_completion *response = &fixture.completions[i];
+                if (response->kind == CRPC_COMPLETION_RESPONSE) {
+                    assert_int_equal(response->endpoint.bits,
+                                     ops[response->user_data].endpoint.bits);
+                    seen |= 1u << response->user_data;
+                }
+            }
+        }
+        assert_int_equal(seen, 0xffffff);
+        fixture_poll(fixture.right);
+    }
+}
+
 static void too_big_and_no_room(void **state)
 {
     (void)state;
@@ -254,6 +494,11 @@ int main(void)
         WITH_FIXTURE(unknown_opcodes),
         WITH_FIXTURE(payloads_out_of_range),
         WITH_FIXTURE(a_prefix_is_taken_and_the_rest_left_alone),
+        WITH_FIXTURE(a_run_ends_before_an_op_that_is_not_valid),
+        WITH_FIXTURE(a_run_of_replies_ends_before_one_that_is_not_valid),
+        WITH_FIXTURE(a_reply_twice_in_a_run),
+        WITH_FIXTURE(a_run_ends_where_there_is_no_more_room),
+        WITH_FIXTURE(runs_to_several_endpoints),
         WITH_FIXTURE(too_big_and_no_room),
         WITH_FIXTURE(all_call_slots_in_use),
         WITH_FIXTURE(one_way_endpoints),

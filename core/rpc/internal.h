@@ -5,6 +5,7 @@
  *   poll.c      the steps of a poll, and their order
  *   send.c      calls, replies, the open batch, mailbox READs
  *   receive.c   arrivals, checks of them, views, release
+ *   run.c       messages of one kind, one behind the other: sent and received
  *   calls.c     call slots, deadlines, cancel
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
@@ -64,22 +65,31 @@ struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
     struct rpc_endpoint *endpoint;
     uint64_t user_data;
-    uint32_t reply_bytes_max; /* the charge of this many bytes is taken from the reply budget */
     uint32_t call_id;
     uint32_t next_free;
+    /* These four are the second word of the request's header, and written with it: run.c. */
+    uint32_t reply_bytes_max; /* the charge of this many bytes is taken from the reply budget */
     uint16_t method;
     uint8_t state;
     int8_t status; /* ENDED: CRPC_E_* */
 } __attribute__((aligned(CACHE_LINE_BYTES)));
 static_assert(sizeof(struct rpc_call) == CACHE_LINE_BYTES, "a call is one cache line");
+static_assert(offsetof(struct rpc_call, reply_bytes_max) % 8 == 0 &&
+                  offsetof(struct rpc_call, method) - offsetof(struct rpc_call, reply_bytes_max) ==
+                      offsetof(struct wire_message, method) -
+                          offsetof(struct wire_message, limit_or_status) &&
+                  offsetof(struct rpc_call, state) - offsetof(struct rpc_call, method) ==
+                      offsetof(struct wire_message, kind) - offsetof(struct wire_message, method) &&
+                  (int)CALL_LIVE == WIRE_REQUEST,
+              "a live call begins as its request's header ends");
 
 #define NO_CALL UINT32_MAX
 
 /* A request of the peer without a reply yet. The index of its call id is its index in the table. */
 struct rpc_request {
-    uint64_t token; /* 0 = none */
+    uint64_t token; /* its call id is the lower half; 0 = none */
     uint32_t reply_bytes_max;
-    uint32_t call_id;
+    uint32_t allowance; /* the charge of so many; less than a ring */
 };
 
 /* A reply that completes when the peer's device has acknowledged it. */
@@ -192,7 +202,8 @@ struct rpc_in {
     uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
     uint32_t sequence_expected;
     enum rpc_fin fin;
-    bool distrusted; /* what has arrived must not be parsed */
+    bool distrusted;       /* what has arrived must not be parsed */
+    bool last_was_request; /* of the messages that were taken one by one */
     uint64_t batches_consumed;
     uint64_t request_share;     /* Cq */
     uint64_t request_consumed;  /* charges of released requests */
@@ -354,6 +365,12 @@ void engine_take_completions(struct rpc_engine *engine);
 void rpc_device_event(struct link_group *group, const struct cm_event *event);
 
 /* send.c */
+/* The endpoint's batch leaves at the end of this submit. */
+void rpc_make_urgent(struct rpc_endpoint *endpoint);
+/* The call ends after so long. */
+void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns);
+/* The endpoint had no open call, and has one now. */
+void rpc_first_call(struct rpc_endpoint *endpoint);
 void endpoint_flush(struct rpc_endpoint *endpoint);
 /* Merges limits that the peer published. Returns false if they are impossible. */
 bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
@@ -374,6 +391,35 @@ static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
 void endpoint_send(struct rpc_endpoint *endpoint);
 /* Writes a word of the lane into the open batch, which has room for it and no reservation. */
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
+
+/* A header as it was when it was read: the peer can rewrite the ring at any time. */
+struct rpc_header {
+    uint64_t low;  /* payload_bytes, call_id */
+    uint64_t high; /* limit_or_status, method, kind and zero */
+};
+
+static inline struct rpc_header rpc_load_header(const uint8_t *place)
+{
+    return (struct rpc_header){
+        .low = wire_load((const uint64_t *)(const void *)place),
+        .high = wire_load((const uint64_t *)(const void *)(place + sizeof(uint64_t)))};
+}
+
+/* run.c, for receive.c */
+/* Where the parsing of a batch is. */
+struct rpc_cursor {
+    const uint8_t *place;
+    uint64_t bytes_left;
+    uint32_t messages_left;
+    crpc_completion *next;
+    crpc_completion *end;
+    struct rpc_header header; /* of the message at the place, if it was loaded */
+    bool loaded;
+};
+/* Take messages that are as most are, until one is not, or the output is full. The last message of the batch is never taken,
+ * as it has to fill the batch. */
+void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
+void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);

@@ -82,7 +82,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* A header as it was when it was read: the peer can rewrite the ring at any time. */
+/* A header, field by field. */
 struct message {
     uint32_t payload_bytes;
     uint32_t call_id;
@@ -91,19 +91,22 @@ struct message {
     uint16_t kind_and_zero; /* WIRE_REQUEST or WIRE_RESPONSE, unless reserved bits are set */
 };
 
-/* Two loads: its fields are those of struct wire_message, little-endian. */
-static inline struct message load_message(const uint8_t *place)
+/* Its fields are those of struct wire_message, little-endian. */
+static inline struct message message_of(struct rpc_header header)
 {
     static_assert(offsetof(struct wire_message, limit_or_status) == 8 &&
                       offsetof(struct wire_message, kind) == 14,
                   "what the shifts assume");
-    uint64_t low = wire_load((const uint64_t *)(const void *)place);
-    uint64_t high = wire_load((const uint64_t *)(const void *)(place + 8));
-    return (struct message){.payload_bytes = (uint32_t)low,
-                            .call_id = (uint32_t)(low >> 32),
-                            .limit_or_status = (uint32_t)high,
-                            .method = (uint16_t)(high >> 32),
-                            .kind_and_zero = (uint16_t)(high >> 48)};
+    return (struct message){.payload_bytes = (uint32_t)header.low,
+                            .call_id = (uint32_t)(header.low >> 32),
+                            .limit_or_status = (uint32_t)header.high,
+                            .method = (uint16_t)(header.high >> 32),
+                            .kind_and_zero = (uint16_t)(header.high >> 48)};
+}
+
+static inline struct message load_message(const uint8_t *place)
+{
+    return message_of(rpc_load_header(place));
 }
 
 /* Why a request is not to be had. */
@@ -137,8 +140,9 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
     /* The sequence counts from 1, and skips 0 when it wraps. */
     endpoint->owed.token_sequence += 1 + unlikely(endpoint->owed.token_sequence == UINT32_MAX);
     uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | message->call_id;
-    endpoint->owed.slots[index] = (struct rpc_request){
-        .token = token, .reply_bytes_max = message->limit_or_status, .call_id = message->call_id};
+    endpoint->owed.slots[index] = (struct rpc_request){.token = token,
+                                                       .reply_bytes_max = message->limit_or_status,
+                                                       .allowance = (uint32_t)allowance};
     endpoint->owed.count++;
     endpoint->owed.allowance += allowance;
     endpoint->in.request_arrived += charge;
@@ -278,7 +282,26 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
     crpc_completion *next = output->next;
     const char *fault = NULL;
     do {
-        const struct message message = load_message(place);
+        struct message message;
+        if (messages_left == 1) {
+            message = load_message(place);
+        } else {
+            struct rpc_cursor cursor = {place, bytes_left, messages_left, next, output->end};
+            /* A guess, so that no header is loaded to see. */
+            if (endpoint->in.last_was_request) {
+                rpc_take_requests(endpoint, &cursor);
+            } else {
+                rpc_take_responses(endpoint, &cursor);
+            }
+            place = cursor.place;
+            bytes_left = cursor.bytes_left;
+            messages_left = cursor.messages_left;
+            next = cursor.next;
+            if (next == output->end) {
+                break;
+            }
+            message = cursor.loaded ? message_of(cursor.header) : load_message(place);
+        }
         const uint8_t *payload = place + WIRE_HEADER_BYTES;
         uint64_t bytes = wire_message_bytes(message.payload_bytes);
         bool given = true;
@@ -286,8 +309,10 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
             fault = "messages do not fill their batch";
         } else if (message.kind_and_zero == WIRE_RESPONSE) {
             fault = take_response(endpoint, &message, payload, next, &given);
+            endpoint->in.last_was_request = false;
         } else if (likely(message.kind_and_zero == WIRE_REQUEST)) {
             fault = take_request(endpoint, &message, payload, next);
+            endpoint->in.last_was_request = true;
         } else {
             fault = a_word;
         }

@@ -45,6 +45,12 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
  * op->payload_bytes bytes. The caller calls rpc_submit_end after the last op of a series. */
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+/* The same for `count` CALLs, or REPLYs, one behind the other; the payloads are at their offsets from `payload`. Each returns
+ * how many were accepted, the first ones. rpc_call, or rpc_reply, says why the next one is not. */
+uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+                   const uint8_t *payload);
+uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+                     const uint8_t *payload);
 int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Sends batches that have nothing to wait for. */

@@ -40,7 +40,7 @@ static inline void write_header(uint8_t *place, uint64_t message_bytes,
     memcpy(place, header, sizeof(*header));
 }
 
-static void make_urgent(struct rpc_endpoint *endpoint)
+void rpc_make_urgent(struct rpc_endpoint *endpoint)
 {
     list_append_once(&endpoint->engine->urgent, &endpoint->urgent_link);
 }
@@ -86,16 +86,16 @@ static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc
                   endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
 }
 
-static __attribute__((noinline)) void set_deadline(struct rpc_call *call, uint64_t timeout_ns)
+void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
 {
     struct rpc_engine *engine = call->endpoint->engine;
     wheel_set(&engine->links.wheel, &call->timer,
               deadline_after(link_now_ns(&engine->links), timeout_ns));
 }
 
-static __attribute__((noinline)) void first_call(struct rpc_endpoint *endpoint)
+void rpc_first_call(struct rpc_endpoint *endpoint)
 {
-    make_urgent(endpoint);
+    rpc_make_urgent(endpoint);
     link_start_keepalive(&endpoint->link);
 }
 
@@ -118,10 +118,10 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
     endpoint->calls.reply_outstanding += wire_charge(op->reply_bytes_max);
     endpoint->stats.calls++;
     if (op->timeout_ns) {
-        set_deadline(call, op->timeout_ns);
+        call_set_deadline(call, op->timeout_ns);
     }
     if (unlikely(endpoint->calls.live++ == 0)) {
-        first_call(endpoint);
+        rpc_first_call(endpoint);
     }
 }
 
@@ -186,11 +186,11 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
-                                        .call_id = owed->call_id,
+                                        .call_id = (uint32_t)owed->token,
                                         .limit_or_status = (uint32_t)status,
                                         .kind = WIRE_RESPONSE});
     end_message(endpoint, message_bytes);
-    endpoint->owed.allowance -= wire_charge(owed->reply_bytes_max);
+    endpoint->owed.allowance -= owed->allowance;
     owed->token = 0;
     endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {
@@ -200,7 +200,7 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
         endpoint->out.batch_wants_completion = true;
     }
     if (unlikely(--endpoint->owed.count == 0)) {
-        make_urgent(endpoint);
+        rpc_make_urgent(endpoint);
     }
 }
 

@@ -8,6 +8,8 @@
 
 #if READS_POSSIBLE
 
+#define MANY 12
+
 static struct pair pair;
 
 static int open_pair(void **state)
@@ -54,6 +56,29 @@ static void responses(void **state)
     expect_batch(malformed_good_responses(&pair));
 }
 
+/* A batch of many: all but the last are a run, which loads no header twice to see what it is, wherever it ends. */
+static void long_batches(void **state)
+{
+    (void)state;
+    const struct ring *ring = &pair.endpoint[0][0]->in.ring;
+    crpc_op ops[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        ops[i] = (crpc_op){.opcode = CRPC_OP_CALL, .user_data = i, .reply_bytes_max = 8};
+    }
+    assert_int_equal(rpc_calls(pair.endpoint[1][0], ops, MANY, (const uint8_t *)ops), MANY);
+    reads_begin(ring->address, 2 * ring->bytes);
+    crpc_completion requests[MANY];
+    uint32_t count = 0;
+    while (count < MANY) {
+        pair_poll(&pair, 1);
+        count += rpc_poll(pair.engine[0], &requests[count], count < 5 ? 5 : MANY - count);
+    }
+    reads_end();
+    assert_int_equal(pair.endpoint[0][0]->stats.protocol_errors, 0);
+    assert_int_equal(reads_covered(0, 2 * ring->bytes) % WIRE_HEADER_BYTES, 0);
+    reads_expect_once(0, 2 * ring->bytes);
+}
+
 /* A poll with room for one at a time comes back to the batch, not to its header. */
 static void a_batch_that_takes_several_polls(void **state)
 {
@@ -90,9 +115,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
     const struct CMUnitTest tests[] = {
-        TEST(requests),
-        TEST(responses),
-        TEST(a_batch_that_takes_several_polls),
+        TEST(requests), TEST(responses), TEST(long_batches), TEST(a_batch_that_takes_several_polls),
         TEST(mailbox),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -168,8 +168,9 @@ struct sim {
     struct late_times late;
     bool lanes; /* some connections have them */
     struct random_generator lane_random;
-    bool abrupt; /* all engines end while tasks may wait */
-    bool heavy;  /* most messages are as long as they can be, so that rings fill up */
+    struct random_generator run_random; /* whether ops come one by one */
+    bool abrupt;                        /* all engines end while tasks may wait */
+    bool heavy; /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
     uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };

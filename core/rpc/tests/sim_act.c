@@ -91,10 +91,56 @@ static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op 
     }
 }
 
+#define RUN_MAX 24
+
+/* Several at once, as crpc_submit hands them over. What the run leaves, a call by itself must refuse. */
+static void call_run(struct sim *sim, struct sim_side *side, uint32_t count)
+{
+    crpc_op ops[RUN_MAX] = {0};
+    uint32_t made = 0;
+    uint64_t bytes = 0;
+    /* Extremes end a run soon, and the long ones should be as they mostly are. */
+    const uint32_t most = random_percent(&sim->run_random, 70)
+                              ? random_percent(&sim->run_random, 50) ? 64 : 400
+                              : UINT32_MAX;
+    while (made < count && side->call_count + made < SIM_CALLS_MAX) {
+        crpc_op *op = &ops[made];
+        *op = choose_call(sim, side);
+        op->user_data += made;
+        op->payload_offset = bytes;
+        op->payload_bytes = (uint32_t)minimum(op->payload_bytes, most);
+        op->reply_bytes_max = (uint32_t)minimum(op->reply_bytes_max, most);
+        if (op->payload_bytes > sizeof(payload) - bytes) {
+            break;
+        }
+        simulation_fill(payload + bytes, op->payload_bytes,
+                        sim_key(side, side->call_count + made, false));
+        bytes += op->payload_bytes;
+        made++;
+    }
+    uint32_t taken = rpc_calls(side->endpoint, ops, made, payload);
+    for (uint32_t i = 0; i < taken; i++) {
+        book_call(side, &ops[i]);
+    }
+    if (taken < made) {
+        const crpc_op *op = &ops[taken];
+        int32_t status = rpc_call(side->endpoint, op, payload + op->payload_offset);
+        if (status == CRPC_OK) {
+            simulation_fail(&sim->base, "a run of calls ends before one that is possible");
+        } else {
+            check_refusal(sim, side, op, status);
+        }
+    }
+}
+
 static void call(struct sim *sim, struct sim_side *side)
 {
     uint32_t count =
         random_percent(&sim->base.random, 70) ? 1 : random_between(&sim->base.random, 2, 12);
+    if (random_percent(&sim->run_random, 30)) {
+        call_run(sim, side, random_between(&sim->run_random, 1, RUN_MAX));
+        count = 0;
+    }
     while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
         crpc_op op = choose_call(sim, side);
         if (op.payload_bytes <= sizeof(payload)) {
@@ -189,6 +235,46 @@ static bool reply(struct sim *sim, struct sim_side *side, uint32_t index)
     }
     check_refusal(sim, side, &op, status);
     return false;
+}
+
+/* Several at once, those of the oldest requests. */
+static void reply_run(struct sim *sim, struct sim_side *side)
+{
+    crpc_op ops[RUN_MAX];
+    uint32_t made = 0, reported = 0;
+    uint64_t bytes = 0;
+    while (made < RUN_MAX && made < side->request_count) {
+        crpc_op *op = &ops[made];
+        *op = choose_reply(sim, side, made);
+        op->user_data += reported;
+        op->payload_offset = bytes;
+        if (op->opcode == CRPC_OP_DROP || op->payload_bytes > sizeof(payload) - bytes) {
+            break;
+        }
+        simulation_fill(payload + bytes, op->payload_bytes,
+                        sim_key(side->peer, side->requests[made].number, true));
+        bytes += op->payload_bytes;
+        reported += !(op->flags & CRPC_OP_QUIET);
+        made++;
+    }
+    uint32_t taken = rpc_replies(side->endpoint, ops, made, payload);
+    if (taken < made) {
+        const crpc_op *op = &ops[taken];
+        int32_t status = rpc_reply(side->endpoint, op, payload + op->payload_offset);
+        if (status == CRPC_OK) {
+            simulation_fail(&sim->base, "a run of replies ends before one that is possible");
+        } else if (status != CRPC_E_TOO_BIG) {
+            check_refusal(sim, side, op, status);
+        }
+    }
+    for (uint32_t i = 0; i < taken; i++) {
+        const struct sim_call *book = &side->peer->calls[side->requests[0].number];
+        if (ops[i].payload_bytes > book->reply_bytes_max) {
+            simulation_fail(&sim->base, "a reply that was too long was accepted");
+        }
+        book_reply(side, &ops[i], 0);
+    }
+    rpc_submit_end(side->engine->engine);
 }
 
 bool sim_answer(struct sim_side *side)
@@ -411,7 +497,12 @@ static void act_on(struct sim *sim, struct sim_side *side, uint32_t choice)
         call(sim, side);
     } else if (choice < 85) {
         if (side->request_count > 0 && !side->reserved) {
-            reply(sim, side, random_below(&sim->base.random, side->request_count));
+            uint32_t index = random_below(&sim->base.random, side->request_count);
+            if (side->request_count > 1 && random_percent(&sim->run_random, 30)) {
+                reply_run(sim, side);
+            } else {
+                reply(sim, side, index);
+            }
         }
     } else if (choice < 92) {
         if (!side->reserved) {

@@ -202,6 +202,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     choose_fabric(sim);
     late_times_choose(&sim->late, ~sim->base.seed);
     sim_lanes_choose(sim, sim->base.seed ^ 0x6c616e65);
+    random_seed(&sim->run_random, sim->base.seed ^ 0x72756e73);
     sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);
