@@ -63,12 +63,12 @@ static void need(int32_t status, const crpc_error *error)
 
 /* ---- What is counted ------------------------------------------------------------------------- */
 
-NOT_INLINED static int32_t bench_receive(void)
+NOT_INLINED static int32_t bench_post_receive(void)
 {
     return crpc_channel_submit(receiver.context, receiver.ops, receiver.op_count, NULL);
 }
 
-NOT_INLINED static int32_t bench_send(void)
+NOT_INLINED static int32_t bench_post_send(void)
 {
     return crpc_channel_submit(sender.context, sender.ops, sender.op_count, NULL);
 }
@@ -225,11 +225,11 @@ static void run_round(void)
     uint64_t before = wqes_posted();
     sender.taken = 0;
     receiver.taken = 0;
-    if (bench_receive() != (int32_t)receiver.op_count) {
+    if (bench_post_receive() != (int32_t)receiver.op_count) {
         give_up("a receive was refused");
     }
     usleep(landing_us);
-    if (bench_send() != (int32_t)sender.op_count) {
+    if (bench_post_send() != (int32_t)sender.op_count) {
         give_up("a send was refused");
     }
     uint64_t at_once = wqes_posted();

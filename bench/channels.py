@@ -14,7 +14,7 @@ simnic, channel_rounds, queue_rounds, perf = (os.path.abspath(path) for path in 
 check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 FEW, MANY = (2, 12) if check else (4, 36)
-PARTS = {"send": "bench_send", "sender_poll": "bench_sender_poll", "receive": "bench_receive", "receiver_poll": "bench_receiver_poll"}
+PARTS = {"send": "bench_post_send", "sender_poll": "bench_sender_poll", "receive": "bench_post_receive", "receiver_poll": "bench_receiver_poll"}
 
 
 def message(size, group, share, batch, parts=("send", "sender_poll", "receive", "receiver_poll")):

@@ -84,7 +84,9 @@ def each(simnic, command, function, few, many, units):
 
 
 def calls_of(simnic, command, functions, rounds):
-    """Of the calls of the functions, in their order: the function, and what it took."""
+    """Of the calls of the functions, in their order: the function, and what it took. callgrind takes a function for another whose name its
+    own begins with, if it asks for that one first."""
+    assert not any(one != another and one.startswith(another) for one in functions for another in functions)
     parts = run(simnic, [str(rounds) if word is None else word for word in command], MEASURED,
                 *("--dump-after=" + function for function in functions))
     named = [(trigger.removeprefix("--dump-after="), total, called) for trigger, total, called in parts]
