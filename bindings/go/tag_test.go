@@ -67,7 +67,7 @@ func (p *tagPair) open(t testing.TB) int {
 	return info.TagsOpen
 }
 
-// opened waits until so many are open in the device.
+// opened waits until C has taken so many. The device may be late: what it does behind them, such as a Sync, tells that it has them.
 func (p *tagPair) opened(t testing.TB, count int) {
 	t.Helper()
 	for p.open(t) != count {
@@ -327,6 +327,7 @@ func TestTagsEnd(t *testing.T) {
 	p.receives(t, 1) // what fails without one is told to none that comes later
 	short, other := p.post(t, 0, 1, tagAny), p.post(t, 64, 2, tagAny)
 	p.opened(t, 2)
+	check(t, p.tagged.Sync(p.ctx)) // the device does it behind them; before them, the message would take the receive
 	message := p.here.Slice(0, tagHeader+65)
 	check(t, copyrpc.WriteTagHeader(message.Bytes(), 1, 0))
 	if err := p.left.Send(p.ctx, message); err == nil { // too long: that ends its queue, and no other
@@ -515,6 +516,11 @@ func TestRawTags(t *testing.T) {
 	if taken, status := p.raw[1].SubmitQueue(tagged, 4); taken != 4 {
 		t.Fatal(status.Name())
 	}
+	seen := map[uint64]copyrpc.Completion{}
+	for len(seen) < 2 { // the removal, and what it removes: so the device has the other tag, too, before it gets the messages
+		done := p.next(t, 1, copyrpc.CompletionWork)
+		seen[done.UserData] = done
+	}
 	for _, tag := range []uint64{7, 5} {
 		check(t, copyrpc.WriteTagHeader(p.memory[0], tag, 11))
 		p.raw[0].QueueOps[0] = copyrpc.QueueOp{Opcode: copyrpc.QueueSend, Region: p.regions[0], Address: p.infos[0].Address, Bytes: 20}
@@ -523,7 +529,6 @@ func TestRawTags(t *testing.T) {
 		}
 		p.next(t, 0, copyrpc.CompletionWork)
 	}
-	seen := map[uint64]copyrpc.Completion{}
 	for len(seen) < 4 {
 		done := p.next(t, 1, copyrpc.CompletionWork)
 		seen[done.UserData] = done

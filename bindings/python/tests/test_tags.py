@@ -279,6 +279,7 @@ def test_a_message_that_is_too_long_ends_its_connection(queue_context, pair, reg
     tagged, sender = pair
     short, other = tagged.post_receive_tag(region[0:10], 1), tagged.post_receive_tag(region[64:128], 2)
     receive = tagged.post_receive(region[128:256])
+    assert tagged.synchronize()  # the device does it behind them; before them, the message would take the receive
     with pytest.raises(copyrpc.CopyrpcError):
         send(sender, 1, bytes(11))
     with pytest.raises(copyrpc.Flushed):
