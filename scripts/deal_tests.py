@@ -3,9 +3,9 @@
 that it has with sanitizers.
 
 Most tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5
-compressed". A whole run has no time for all of them with gcc and with sanitizers. So they are dealt: each member runs once, one of
-them with sanitizers and the others with gcc. TURN says which one; it differs from run to run, and ./dev hunt runs all of them both
-ways. Members of the suites `slow` and `long` are for gcc. Tests that are no family are in both parts."""
+compressed". A whole run has no time for all of them with gcc and with sanitizers. So they are dealt. Of those that are neither of the
+suite `slow` nor `long`, each runs once: one with sanitizers, the others with gcc. Of those that are, one runs, with gcc. TURN says which;
+it differs from run to run, and ./dev hunt runs all of them both ways. Tests that are no family are in both parts."""
 import json
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 
 DRIVERS = ("mlx5", "verbs", "mlx5 compressed")
-FOR_GCC = {"slow", "long"}
+LONG = {"slow", "long"}
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Test:
     def family(self) -> str:
         """Its name, for a test that is no member of a family."""
         family, _, driver = self.name.rpartition(", ")
-        return family if driver in DRIVERS else self.name
+        return family if driver in DRIVERS and "simnic" in self.suites else self.name
 
 
 def deal(tests: list[Test], turn: int) -> tuple[list[str], list[str]]:
@@ -35,17 +35,18 @@ def deal(tests: list[Test], turn: int) -> tuple[list[str], list[str]]:
         families.setdefault(test.family, []).append(test)
     plain, sanitized = [], []
     for family, members in families.items():
-        names = [test.name for test in members]
-        eligible = [test.name for test in members if not test.suites & FOR_GCC]
+        short = [test.name for test in members if not test.suites & LONG]
+        long = [test.name for test in members if test.suites & LONG]
+        place = zlib.crc32(family.encode()) + turn
         if len(members) == 1:
-            chosen = names
-        elif eligible:
-            chosen = [eligible[(zlib.crc32(family.encode()) + turn) % len(eligible)]]
-            names.remove(chosen[0])
-        else:
-            chosen = []
-        plain += names
-        sanitized += chosen
+            plain.append(members[0].name)
+            sanitized.append(members[0].name)
+            continue
+        if short:
+            sanitized.append(short.pop(place % len(short)))
+        plain += short
+        if long:
+            plain.append(long[place % len(long)])
     return plain, sanitized
 
 

@@ -4,8 +4,8 @@
 #help
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
 #help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM and what takes long. --suite:
-#help only that one, with gcc. Tests that there are for each driver are dealt: one runs with sanitizers, and the others with gcc. Which,
-#help the turn says: any of six, unless --turn tells. The last line counts everything that ran. A whole run leaves build/last-run.json: the
+#help only that one, with gcc. Tests that there are for each driver are dealt: one runs with sanitizers, the others with gcc, and of the long
+#help ones one. Which, the turn says: any of six, unless --turn tells. The last line counts everything that ran. A whole run leaves build/last-run.json: the
 #help commit, whether the tree was clean, counts, seconds, the machine's load. What only time finds is for ./dev hunt.
 quick= suite= turn=$((RANDOM % 6))
 while [ $# -gt 0 ]; do
