@@ -2,6 +2,7 @@
 core/*/tests/mutations.py share; they have the rules."""
 import argparse
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -126,11 +127,15 @@ def main(engine: Engine, mutations: list[Mutation]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("root")
     parser.add_argument("part", nargs="?", default="", help="only those whose names have this in them")
-    parser.add_argument("--sample", type=int, help="so many, from the whole list")
+    parser.add_argument("--sample", type=int, help="so many at most, from the whole list, which differ from run to run")
+    parser.add_argument("--place", type=int, help="those of a sample that had this place")
     options = parser.parse_args()
     chosen = [mutation for mutation in mutations if options.part in mutation.name]
     if options.sample:
-        chosen = chosen[:: -(-len(chosen) // options.sample)]
+        step = -(-len(chosen) // options.sample)
+        place = random.randrange(step) if options.place is None else options.place % step
+        print(f"# one in {step}; --sample {options.sample} --place {place} takes the same")
+        chosen = chosen[place::step]
     if not chosen:
         print("1..0")
         return 3
