@@ -73,10 +73,14 @@ with copyrpc.Context(queues=True, driver="verbs") as context:
 def test_a_device_without_dc_says_so(tmp_path):
     """The devices of other vendors have none: here, libmlx5 is made to say that this is one of those."""
     (tmp_path / "other.c").write_text("_Bool mlx5dv_is_supported(void *device) { return device == 0; }")
-    library = str(tmp_path / "other.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(tmp_path / "other.c")], check=True)
-    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), library]))
-    done = subprocess.run([sys.executable, "-c", WITHOUT_DC], env=dict(os.environ, LD_PRELOAD=preload), stdout=subprocess.PIPE, text=True, timeout=60)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "other.so"), str(tmp_path / "other.c")], check=True)
+    # LD_PRELOAD cannot hold a path with a space, and a temporary folder may be one: the library is given by name.
+    environment = dict(
+        os.environ,
+        LD_PRELOAD=" ".join(filter(None, [os.environ.get("LD_PRELOAD"), "other.so"])),
+        LD_LIBRARY_PATH=":".join(filter(None, [str(tmp_path), os.environ.get("LD_LIBRARY_PATH")])),
+    )
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DC], env=environment, stdout=subprocess.PIPE, text=True, timeout=60)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 3 and all("DC" in line and "mlx5" in line for line in lines), lines
 
