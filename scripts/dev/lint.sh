@@ -94,13 +94,13 @@ shell() {
     printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -n 6 shellcheck --format gcc --external-sources
 }
 
-# Folder by folder, since programs of different folders may have the same name.
+# Folder by folder, each with a cache of its own, since files of different folders may have the same name.
 types() {
     local failed=0
-    (cd bindings/python && "$tools/lint/bin/mypy" --cache-dir "$lint/mypy" --no-error-summary) || failed=1
+    (cd bindings/python && "$tools/lint/bin/mypy" --cache-dir "$lint/mypy/package" --no-error-summary) || failed=1
     # shellcheck disable=SC2016 # sh expands these, for each folder
     printf '%s\n' "${python[@]}" | grep -v '^bindings/python/copyrpc/' | sed 's#/[^/]*$##' | LC_ALL=C sort -u | MYPYPATH=$root/bindings/python \
-        xargs -P "$(nproc)" -I{} sh -c '"$0" --config-file scripts/lint/mypy.ini --no-error-summary "$1"/*.py' "$tools/lint/bin/mypy" {} || failed=1
+        xargs -P "$(nproc)" -I{} sh -c '"$0" --config-file scripts/lint/mypy.ini --cache-dir "$1/$2" --no-error-summary "$2"/*.py' "$tools/lint/bin/mypy" "$lint/mypy" {} || failed=1
     return $failed
 }
 
