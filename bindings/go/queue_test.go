@@ -423,19 +423,30 @@ func TestSharedReceives(t *testing.T) {
 	_, err = far[0].Receive(ctx, p.there.Slice(0, 1))
 	is(t, err, copyrpc.ErrUnsupported)
 	is(t, shared.Close(), copyrpc.ErrBusy)
-	batch, err := shared.Batch(4)
+	batch, err := shared.Batch(2)
 	check(t, err)
 	defer batch.Close()
 	for i := range batch.Ops() {
 		batch.Ops()[i] = copyrpc.QueueOp{Opcode: copyrpc.QueueReceive, UserData: uint64(i)}
 		check(t, batch.Ops()[i].SetBuffer(p.there.Slice(100*i, 100*i+100)))
 	}
-	check(t, batch.Submit(4))
+	check(t, batch.Submit(2))
 	check(t, near[0].Send(ctx, p.here.Slice(0, 3)))
 	check(t, near[1].Send(ctx, p.here.Slice(0, 4)))
-	// A queue that ends leaves the receives to the others; and one that was closed finds nobody to tell.
+	_, err = batch.Wait(ctx)
+	check(t, err)
+	// A queue that ends leaves the receives that no message has taken to the others.
+	work, err := shared.PostReceive(p.there.Slice(0, 100))
+	check(t, err)
+	check(t, batch.Submit(2))
 	check(t, far[0].Close())
 	check(t, near[1].Send(ctx, p.here.Slice(0, 5)))
+	done, err := work.Wait(ctx)
+	check(t, err)
+	if got := done.Received().Bytes; got != 5 {
+		t.Fatal(got)
+	}
+	// One that was closed finds nobody to tell.
 	check(t, far[1].Close())
 	check(t, shared.Close())
 	check(t, shared.Close())
