@@ -21,3 +21,9 @@ func (l *link) lose(reason Status) {
 		return nil
 	})
 }
+
+// SetLow is what RunLow does before it waits, for who holds the context.
+func (shared *SharedReceives) SetLow(limit int) error {
+	_, err := shared.queue.setLow(limit)
+	return err
+}

@@ -155,9 +155,9 @@ func (b *QueueBlob) Modify(changes ...QueueChange) error {
 	return b.queue.modify(changes)
 }
 
-// RunLow waits until a message takes a receive and leaves fewer than `limit`, or ctx is done. There is one
-// limit: who waits with another one replaces it, and all who wait return. A limit of before can make
-// RunLow return early, once.
+// RunLow waits until a message takes a receive and leaves fewer than `limit`, or ctx is done. Receives that
+// were posted before count. There is one limit: who waits with another one replaces it, and all who wait
+// return. A limit of before can make RunLow return early, once.
 func (shared *SharedReceives) RunLow(ctx context.Context, limit int) error {
 	const op = "shared receives"
 	q, err := shared.valid(op)
@@ -167,16 +167,14 @@ func (shared *SharedReceives) RunLow(ctx context.Context, limit int) error {
 	if limit < 1 {
 		return errorf(op, ErrInvalid, "a limit of %d: it is 1 or above", limit)
 	}
-	var low chan struct{}
+	var low <-chan struct{}
 	err = q.poller.control(op, func() error {
 		if q.over {
 			return q.why(op)
 		}
-		if q.low == nil {
-			q.low = make(chan struct{})
-		}
-		low = q.low
-		return q.poller.raw.ModifyQueue(QueueHandle(q.handle), ChangeSRQLimit(limit))
+		var err error
+		low, err = q.setLow(limit)
+		return err
 	})
 	if err != nil {
 		return err
@@ -189,4 +187,13 @@ func (shared *SharedReceives) RunLow(ctx context.Context, limit int) error {
 	case <-ctx.Done():
 		return contextError(op, ctx)
 	}
+}
+
+// setLow has the channel closed when fewer are left. What was posted before is given to the device first.
+func (q *queue) setLow(limit int) (<-chan struct{}, error) {
+	if q.low == nil {
+		q.low = make(chan struct{})
+	}
+	q.submit(&q.receives)
+	return q.low, q.poller.raw.ModifyQueue(QueueHandle(q.handle), ChangeSRQLimit(limit))
 }

@@ -114,6 +114,26 @@ func TestModifyDatagrams(t *testing.T) {
 	is(t, d.Modify(copyrpc.ChangeAccess(0)), copyrpc.ErrInvalid)
 }
 
+// Their context has no time for them until the messages have come: without receives these would wait, too.
+func TestReceivesPostedBeforeALimitCount(t *testing.T) {
+	p := newQueues(t, copyrpc.QueueOptions{})
+	shared, err := p.contexts[1].OpenSharedReceives(copyrpc.QueueOptions{Receives: 8})
+	check(t, err)
+	defer shared.Close()
+	near, far := p.connect(t, copyrpc.QueueOptions{}, copyrpc.QueueOptions{Shared: shared})
+	defer far.Close()
+	defer p.contexts[1].Hold()()
+	for i := 0; i < 3; i++ {
+		_, err := shared.PostReceive(p.there.Slice(0, 16))
+		check(t, err)
+	}
+	check(t, shared.SetLow(2))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	check(t, near.Send(ctx, p.here.Slice(0, 8)))
+	check(t, near.Send(ctx, p.here.Slice(0, 8)))
+}
+
 func TestSharedReceivesRunLow(t *testing.T) {
 	p := newQueues(t, copyrpc.QueueOptions{})
 	ctx := limited(t)
