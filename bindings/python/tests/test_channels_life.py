@@ -42,13 +42,13 @@ def test_nobody_listens(context, address):
 
 
 def test_blob(context):
-    # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is.
-    left, one = context.channel_blob(copyrpc.ChannelOptions(slots=4, retry_timeout=20))
-    right, other = context.channel_blob(copyrpc.ChannelOptions(retry_timeout=20))
+    # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is. A retry may be needed.
+    left, one = context.channel_blob(copyrpc.ChannelOptions(slots=4, retry_timeout=20, connect_timeout=60))
+    right, other = context.channel_blob(copyrpc.ChannelOptions(retry_timeout=20, connect_timeout=60))
     with pytest.raises(copyrpc.ProtocolError):
         left.join(one[:-1])
     left._join(other)
-    right.join(one)
+    right.join(one, timeout=60)
     with context._use:
         context._wait(left._settled)
     assert left.info().slots == 4 and left.info().peer_address == ""

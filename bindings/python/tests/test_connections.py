@@ -94,12 +94,13 @@ def test_a_listener_that_accepts_by_itself_has_no_queue(server):
 
 def test_blobs():
     with copyrpc.Context() as one, copyrpc.Context() as two:
-        # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is.
-        first, first_blob = one.blob(copyrpc.EndpointOptions(retry_timeout=20))
-        second, second_blob = two.blob(copyrpc.EndpointOptions(retry_timeout=20))
-        thread = threading.Thread(target=first.join, args=(second_blob,))
+        # 4 s before a retry: what one end sends before the other has joined is not lost, however late that is. A retry may be needed.
+        options = copyrpc.EndpointOptions(retry_timeout=20, connect_timeout=60)
+        first, first_blob = one.blob(options)
+        second, second_blob = two.blob(options)
+        thread = threading.Thread(target=first.join, args=(second_blob,), kwargs={"timeout": 60})
         thread.start()
-        second.join(first_blob)
+        second.join(first_blob, timeout=60)
         thread.join()
         server = threading.Thread(target=first.serve, args=(lambda request: request.payload,))
         server.start()
