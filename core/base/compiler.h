@@ -9,6 +9,13 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Asserts the condition, for what callers see to. A build without assertions is optimised as if it always held. */
+#ifdef NDEBUG
+#define assume(condition) ((condition) ? (void)0 : __builtin_unreachable())
+#else
+#define assume(condition) assert(condition)
+#endif
+
 #define CACHE_LINE_BYTES 64
 
 #define container_of(pointer, type, member)                                                        \

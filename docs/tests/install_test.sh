@@ -22,7 +22,10 @@ export PATH PKG_CONFIG_LIBDIR=$work/rdma-core CC=gcc CXX=/bin/false CMAKE=/bin/f
 
 commands() { readme_block "Install it" sh > "$work/commands"; test -s "$work/commands"; }
 check "the README says how to install" commands
-check "its lines work with rdma-core's two packages alone" sh -e "$work/commands"
+built() { sh -e "$work/commands" > "$work/built" 2>&1 || { cat "$work/built"; return 1; }; }
+check "its lines work with rdma-core's two packages alone" built
+unwarned() { ! grep -A 4 'warning:' "$work/built"; }
+check "and the compiler warns of nothing" unwarned
 log=build/install/meson-logs/meson-log.txt
 check "nothing else is looked for: no Python, Go or valgrind" bash -c "! grep -E '^Program .*(python|go|valgrind)' $log"
 

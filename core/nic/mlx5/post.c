@@ -16,7 +16,7 @@ static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
     uint32_t filled = 0;
     uint32_t position = queue->producer;
     uint8_t *wqe = send_queue_begin(queue, wqe_blocks(bytes), &filled);
-    assert(wqe);
+    assume(wqe);
     if (unlikely(filled)) {
         /* Signaled whatever was requested: an error CQE may name any WQE (mlx5.h). */
         tracking_post(&queue_pair->tracking, position, queue->producer,
