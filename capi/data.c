@@ -3,38 +3,9 @@
 
 #include "base/compiler.h"
 #include "private/context.h"
+#include "rpc/op.h"
 
 #define POLL_CAPACITY_MAX (1u << 20)
-
-/* ---- Checks of an op: what its opcode does not name must be zero ----------------------------- */
-
-static inline bool payload_fits(const crpc_op *op, uint64_t payload_bytes)
-{
-    uint64_t end = op->payload_offset + op->payload_bytes;
-    return end <= payload_bytes && end >= op->payload_offset;
-}
-
-static inline bool call_valid(const crpc_op *op)
-{
-    return (op->flags | (uint32_t)op->status | op->token | op->reserved) == 0;
-}
-
-static inline bool reply_valid(const crpc_op *op)
-{
-    return op->status >= 0 && ((op->flags & ~CRPC_OP_QUIET) | op->method | op->reply_bytes_max |
-                               op->timeout_ns | op->reserved) == 0;
-}
-
-static bool drop_valid(const crpc_op *op)
-{
-    return reply_valid(op) && ((uint32_t)op->status | op->payload_offset | op->payload_bytes) == 0;
-}
-
-static bool cancel_valid(const crpc_op *op)
-{
-    return (op->flags | op->method | (uint32_t)op->status | op->payload_offset | op->payload_bytes |
-            op->reply_bytes_max | op->timeout_ns | op->reserved) == 0;
-}
 
 /* An op that is not what most are: its message may have to follow one-sided ops. */
 static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint *endpoint,
@@ -44,8 +15,9 @@ static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint 
 {
     crpc_op op = *theirs;
     op.flags &= (uint8_t)~CRPC_OP_AFTER;
-    bool valid = op.opcode == CRPC_OP_CALL ? call_valid(&op) : reply_valid(&op);
-    if (op.flags == theirs->flags || !valid || !payload_fits(&op, payload_bytes)) {
+    bool valid = op.opcode == CRPC_OP_CALL ? op_call_valid(&op) : op_reply_valid(&op);
+    if (op.flags == theirs->flags || !valid ||
+        !op_payload_fits(op.payload_offset, op.payload_bytes, payload_bytes)) {
         return CRPC_E_INVALID;
     }
     return rpc_after(endpoint, &op, payload + op.payload_offset);
@@ -56,78 +28,38 @@ static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *o
 {
     switch (op->opcode) {
     case CRPC_OP_CALL:
-        if (unlikely(!call_valid(op) || !payload_fits(op, payload_bytes))) {
+        if (unlikely(!op_call_valid(op) ||
+                     !op_payload_fits(op->payload_offset, op->payload_bytes, payload_bytes))) {
             return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_call(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_REPLY:
-        if (unlikely(!reply_valid(op) || !payload_fits(op, payload_bytes))) {
+        if (unlikely(!op_reply_valid(op) ||
+                     !op_payload_fits(op->payload_offset, op->payload_bytes, payload_bytes))) {
             return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_reply(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_DROP:
-        return drop_valid(op) ? rpc_drop(endpoint, op) : CRPC_E_INVALID;
+        return op_drop_valid(op) ? rpc_drop(endpoint, op) : CRPC_E_INVALID;
     case CRPC_OP_CANCEL:
-        return cancel_valid(op) ? rpc_cancel(endpoint, op) : CRPC_E_INVALID;
+        return op_cancel_valid(op) ? rpc_cancel(endpoint, op) : CRPC_E_INVALID;
     default:
         return CRPC_E_UNSUPPORTED;
     }
 }
 
-/* The first 8 bytes of an op: opcode, flags, method and status. */
-static inline uint64_t op_head(const crpc_op *op)
-{
-    static_assert(offsetof(crpc_op, endpoint) == 8 && offsetof(crpc_op, method) == 2 &&
-                      offsetof(crpc_op, status) == 4,
-                  "what the masks assume");
-    uint64_t head;
-    memcpy(&head, op, sizeof(head));
-    return head;
-}
-
-/* How many ops from this one on are valid CALLs to the same endpoint. */
-static uint32_t run_of_calls(const crpc_op *ops, uint32_t count, uint64_t payload_bytes)
-{
-    const uint64_t handle = ops->endpoint.bits;
-    const crpc_op *op = ops;
-    for (const crpc_op *const end = ops + count; op != end; op++) {
-        if ((op_head(op) & ~UINT64_C(0xffff0000)) != CRPC_OP_CALL || op->endpoint.bits != handle ||
-            (op->token | op->reserved) != 0 || !payload_fits(op, payload_bytes)) {
-            break;
-        }
-    }
-    return (uint32_t)(op - ops);
-}
-
-/* Likewise REPLYs. */
-static uint32_t run_of_replies(const crpc_op *ops, uint32_t count, uint64_t payload_bytes)
-{
-    const uint64_t handle = ops->endpoint.bits;
-    const uint64_t may_be = UINT64_C(0x7fffffff00000000) | CRPC_OP_QUIET << 8;
-    const crpc_op *op = ops;
-    for (const crpc_op *const end = ops + count; op != end; op++) {
-        if ((op_head(op) & ~may_be) != CRPC_OP_REPLY || op->endpoint.bits != handle ||
-            (op->reply_bytes_max | op->timeout_ns | op->reserved) != 0 ||
-            !payload_fits(op, payload_bytes)) {
-            break;
-        }
-    }
-    return (uint32_t)(op - ops);
-}
-
 /* Fewer ops are sooner submitted one by one. */
 #define RUN_LEAST 4
 
-/* Accepts ops of the same kind to the same endpoint, as many as there are one behind the other. submit_one takes the
- * one behind them, or says why not. */
+/* Accepts ops of the same kind to the same endpoint, as many as there are one behind the other. */
 static uint32_t submit_run(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
                            const uint8_t *payload, uint64_t payload_bytes)
 {
     switch (ops->opcode) {
     case CRPC_OP_CALL:
-        return rpc_calls(endpoint, ops, run_of_calls(ops, count, payload_bytes), payload);
+        return rpc_calls(endpoint, ops, count, payload, payload_bytes);
     case CRPC_OP_REPLY:
-        return rpc_replies(endpoint, ops, run_of_replies(ops, count, payload_bytes), payload);
+        return rpc_replies(endpoint, ops, count, payload, payload_bytes);
     default:
         return 0;
     }
@@ -159,11 +91,13 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
         }
         if (likely(endpoint) && count - taken >= RUN_LEAST &&
             op[RUN_LEAST - 1].endpoint.bits == handle.bits) {
-            taken += submit_run(endpoint, op, count - taken, base, payload_bytes);
-            if (taken == count) {
-                break;
+            const uint32_t run = submit_run(endpoint, op, count - taken, base, payload_bytes);
+            taken += run;
+            /* What ends a long run may begin another one; what ends a short one, or is refused, is taken by itself. */
+            if (run >= RUN_LEAST) {
+                continue;
             }
-            op = &ops[taken];
+            op += run;
             if (op->endpoint.bits != handle.bits) {
                 continue;
             }
@@ -277,7 +211,7 @@ int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
     if (!endpoint) {
         return CRPC_E_STALE;
     }
-    if (op->opcode == CRPC_OP_CALL ? !call_valid(op) : !reply_valid(op)) {
+    if (op->opcode == CRPC_OP_CALL ? !op_call_valid(op) : !op_reply_valid(op)) {
         return CRPC_E_INVALID;
     }
     if (op->opcode != CRPC_OP_CALL && op->opcode != CRPC_OP_REPLY) {

@@ -7,13 +7,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/compiler.h"
+
 /* Copies 16 to 64 bytes from both ends, so that two or four moves of 16 bytes cover every length.
  * The compiler turns each memcpy of constant length into moves. */
 static inline void copy_short(void *to, const void *from, size_t bytes)
 {
     uint8_t *out = to;
     const uint8_t *in = from;
-    if (bytes - 16 <= 16) {
+    if (likely(bytes - 16 <= 16)) {
         uint8_t first[16], last[16];
         memcpy(first, in, 16);
         memcpy(last, in + bytes - 16, 16);

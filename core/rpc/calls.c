@@ -10,7 +10,7 @@
 void call_end(struct rpc_call *call, int32_t status)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
-    assert(call->state == CALL_LIVE);
+    assert(call_live(call));
     wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     call->state = CALL_ENDED;
     call->status = (int8_t)status;
@@ -22,7 +22,7 @@ void call_end(struct rpc_call *call, int32_t status)
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status)
 {
     for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
-        if (endpoint->calls.slots[i].state == CALL_LIVE) {
+        if (call_live(&endpoint->calls.slots[i])) {
             call_end(&endpoint->calls.slots[i], status);
         }
     }
@@ -79,7 +79,7 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
     uint64_t count = 0;
     for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
         struct rpc_call *call = &endpoint->calls.slots[i];
-        if (call->state == CALL_LIVE && call->user_data == op->token) {
+        if (call_live(call) && call->user_data == op->token) {
             call_end(call, CRPC_E_CANCELED);
             count++;
         }

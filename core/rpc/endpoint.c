@@ -95,10 +95,11 @@ static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
         wheel_timer_init(&call->timer, TIMER_CALL);
         call->endpoint = endpoint;
         call->call_id = i;
-        call->next_free = i + 1 < count ? i + 1 : NO_CALL;
+        call->state = CALL_FREE;
+        call->next_free = i + 1 < count ? call + 1 : NULL;
     }
     endpoint->calls.max = count;
-    endpoint->calls.first_free = 0;
+    endpoint->calls.first_free = endpoint->calls.slots;
     return true;
 }
 
@@ -458,7 +459,7 @@ static void clear_timers(struct rpc_endpoint *endpoint)
     struct wheel *wheel = &endpoint->engine->links.wheel;
     wheel_clear(wheel, &endpoint->read.timer);
     for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
-        if (endpoint->calls.slots[i].state == CALL_LIVE) {
+        if (call_live(&endpoint->calls.slots[i])) {
             wheel_clear(wheel, &endpoint->calls.slots[i].timer);
         }
     }

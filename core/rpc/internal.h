@@ -34,11 +34,12 @@
 /* ---- Calls of this side ---------------------------------------------------------------------- */
 
 enum rpc_call_state {
-    CALL_FREE = 0,
-    CALL_LIVE,     /* waits for its response */
+    CALL_LIVE = 0, /* waits for its response */
+    CALL_TIMED,    /* likewise, with a deadline */
     CALL_ENDED,    /* timed out, canceled or failed; waits on engine->ended for its completion */
     CALL_ANSWERED, /* like ENDED, but its late response has arrived */
     CALL_ZOMBIE,   /* completed; slot and allowance wait for the late response */
+    CALL_FREE,
 };
 
 /* A blocked endpoint first reads the peer's mailbox after one tick of the wheel. As long as that
@@ -64,32 +65,43 @@ enum rpc_call_state {
 struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
     struct rpc_endpoint *endpoint;
-    uint64_t user_data;
+    union {
+        uint64_t user_data;
+        struct rpc_call *next_free; /* FREE */
+    };
+    /* One word for run.c: with a live call it is the call id alone. */
     uint32_t call_id;
-    uint32_t next_free;
-    /* These four are the second word of the request's header, and written with it: run.c. */
-    uint32_t reply_bytes_max; /* the charge of this many bytes is taken from the reply budget */
+    uint32_t state; /* enum rpc_call_state */
+    /* One word for run.c: the second of the request's header, but for the status. */
+    uint32_t reply_bytes_max;
     uint16_t method;
-    uint8_t state;
-    int8_t status; /* ENDED: CRPC_E_* */
+    uint8_t kind;       /* has no meaning here */
+    int8_t status;      /* ENDED: CRPC_E_* */
+    uint64_t allowance; /* taken from the reply budget */
 } __attribute__((aligned(CACHE_LINE_BYTES)));
 static_assert(sizeof(struct rpc_call) == CACHE_LINE_BYTES, "a call is one cache line");
+static_assert(offsetof(struct rpc_call, call_id) % 8 == 0 && CALL_LIVE == 0 &&
+                  offsetof(struct rpc_call, state) - offsetof(struct rpc_call, call_id) == 4,
+              "the word of a live call is its call id");
 static_assert(offsetof(struct rpc_call, reply_bytes_max) % 8 == 0 &&
                   offsetof(struct rpc_call, method) - offsetof(struct rpc_call, reply_bytes_max) ==
                       offsetof(struct wire_message, method) -
                           offsetof(struct wire_message, limit_or_status) &&
-                  offsetof(struct rpc_call, state) - offsetof(struct rpc_call, method) ==
-                      offsetof(struct wire_message, kind) - offsetof(struct wire_message, method) &&
-                  (int)CALL_LIVE == WIRE_REQUEST,
-              "a live call begins as its request's header ends");
+                  offsetof(struct rpc_call, kind) - offsetof(struct rpc_call, method) ==
+                      offsetof(struct wire_message, kind) - offsetof(struct wire_message, method),
+              "a call has a word of its request's header");
 
-#define NO_CALL UINT32_MAX
+static inline bool call_live(const struct rpc_call *call)
+{
+    return call->state <= CALL_TIMED;
+}
 
-/* A request of the peer without a reply yet. The index of its call id is its index in the table. */
+/* A request of the peer. The index of its call id is its index in the table. */
 struct rpc_request {
-    uint64_t token; /* its call id is the lower half; 0 = none */
-    uint32_t reply_bytes_max;
-    uint32_t allowance; /* the charge of so many; less than a ring */
+    uint64_t token; /* its call id is the lower half */
+    uint32_t
+        reply_bytes_bound; /* the reply has fewer bytes; 0 = it has been replied to, or there was none */
+    uint32_t allowance; /* the charge of the longest reply; less than a ring */
 };
 
 /* A reply that completes when the peer's device has acknowledged it. */
@@ -149,10 +161,10 @@ struct rpc_calls {
     uint64_t reply_budget;      /* Cr: share of our ring for replies */
     uint64_t reply_outstanding; /* allowances of calls whose response is not released */
     struct rpc_call *slots;
+    struct rpc_call *first_free;
     uint32_t max;
     uint32_t live;
-    uint32_t used; /* slots that are not FREE */
-    uint32_t first_free;
+    uint32_t used;  /* slots that are not FREE */
     uint32_t ended; /* calls on engine->ended */
 };
 
@@ -365,6 +377,26 @@ void engine_take_completions(struct rpc_engine *engine);
 void rpc_device_event(struct link_group *group, const struct cm_event *event);
 
 /* send.c */
+/* Returns the place of the next message. A batch begins with its first one, whose place is after the batch's header. */
+static inline uint8_t *rpc_next_place(const struct rpc_endpoint *endpoint)
+{
+    return ring_at(&endpoint->out.staging, endpoint->out.produced) +
+           (endpoint->out.batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0);
+}
+
+/* So many messages have been written there, one behind the other. */
+static inline void rpc_messages_written(struct rpc_endpoint *endpoint, uint64_t bytes,
+                                        uint32_t messages)
+{
+    if (unlikely(endpoint->out.batch_messages == 0)) {
+        endpoint->out.batch_start = endpoint->out.produced;
+        endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
+        list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    }
+    endpoint->out.batch_messages += messages;
+    endpoint->out.produced += bytes;
+}
+
 /* The endpoint's batch leaves at the end of this submit. */
 void rpc_make_urgent(struct rpc_endpoint *endpoint);
 /* The call ends after so long. */
@@ -430,8 +462,8 @@ void endpoint_publish(struct rpc_endpoint *endpoint);
 /* calls.c */
 static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 {
-    assert(endpoint->calls.first_free != NO_CALL);
-    struct rpc_call *call = &endpoint->calls.slots[endpoint->calls.first_free];
+    struct rpc_call *call = endpoint->calls.first_free;
+    assert(call && call->state == CALL_FREE);
     endpoint->calls.first_free = call->next_free;
     endpoint->calls.used++;
     call->call_id += 1u << WIRE_CALL_INDEX_BITS; /* the next generation; it wraps around */
@@ -445,7 +477,7 @@ static inline void call_free(struct rpc_call *call)
     assert(call->state != CALL_FREE);
     call->state = CALL_FREE;
     call->next_free = endpoint->calls.first_free;
-    endpoint->calls.first_free = call->call_id & WIRE_CALL_INDEX_MASK;
+    endpoint->calls.first_free = call;
     endpoint->calls.used--;
 }
 

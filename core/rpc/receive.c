@@ -133,16 +133,18 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
     uint64_t allowance = wire_charge(message->limit_or_status);
     if (unlikely(endpoint->in.request_arrived + charge > endpoint->in.request_published ||
                  endpoint->owed.allowance + allowance > endpoint->owed.allowance_max ||
-                 index >= endpoint->owed.slot_count || endpoint->owed.slots[index].token != 0 ||
+                 index >= endpoint->owed.slot_count ||
+                 endpoint->owed.slots[index].reply_bytes_bound > 0 ||
                  endpoint->in.fin == FIN_BEFORE)) {
         return request_fault(endpoint, message);
     }
     /* The sequence counts from 1, and skips 0 when it wraps. */
     endpoint->owed.token_sequence += 1 + unlikely(endpoint->owed.token_sequence == UINT32_MAX);
     uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | message->call_id;
-    endpoint->owed.slots[index] = (struct rpc_request){.token = token,
-                                                       .reply_bytes_max = message->limit_or_status,
-                                                       .allowance = (uint32_t)allowance};
+    endpoint->owed.slots[index] =
+        (struct rpc_request){.token = token,
+                             .reply_bytes_bound = message->limit_or_status + 1,
+                             .allowance = (uint32_t)allowance};
     endpoint->owed.count++;
     endpoint->owed.allowance += allowance;
     endpoint->in.request_arrived += charge;
@@ -206,13 +208,13 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
                  (status < 0 && status != CRPC_E_DROPPED))) {
         return response_fault(endpoint, message);
     }
-    endpoint->in.held_allowance += wire_charge(call->reply_bytes_max);
-    *given = likely(call->state == CALL_LIVE);
+    endpoint->in.held_allowance += call->allowance;
+    *given = likely(call_live(call));
     if (!*given) {
         late_response(call);
         return NULL;
     }
-    if (wheel_timer_set(&call->timer)) {
+    if (call->state == CALL_TIMED) {
         wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     }
     endpoint->calls.live--;

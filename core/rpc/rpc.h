@@ -45,12 +45,13 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
  * op->payload_bytes bytes. The caller calls rpc_submit_end after the last op of a series. */
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
-/* The same for `count` CALLs, or REPLYs, one behind the other; the payloads are at their offsets from `payload`. Each returns
- * how many were accepted, the first ones. rpc_call, or rpc_reply, says why the next one is not. */
+/* Accept ops from the first on, up to one that is not of this kind, not to the first one's endpoint, not valid (op.h), or not
+ * possible now. The payloads are at their offsets from `payload`, within payload_bytes. Each returns how many it has accepted.
+ * rpc_call, or rpc_reply, says why the next one is not possible. */
 uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
-                   const uint8_t *payload);
+                   const uint8_t *payload, uint64_t payload_bytes);
 uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
-                     const uint8_t *payload);
+                     const uint8_t *payload, uint64_t payload_bytes);
 int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Sends batches that have nothing to wait for. */

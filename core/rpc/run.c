@@ -6,6 +6,21 @@
  */
 #include "base/copy.h"
 #include "rpc/internal.h"
+#include "rpc/op.h"
+
+/* ---- Tricks of the loops ---------------------------------------------------------------------- */
+
+/* Ends a run if the condition holds. Each condition is a branch of its own, which is predicted: left to itself, the compiler
+ * makes one value of two of them, which takes 3 instructions more. */
+#define STOP_IF(condition)                                                                         \
+    if (unlikely(condition)) {                                                                     \
+        break;                                                                                     \
+    }                                                                                              \
+    __asm__ volatile("")
+
+/* Keeps a variable in memory over a loop that does not use it, so that there is a register more for what the loop does use:
+ * 1 or 2 instructions a message. */
+#define set_aside(variable) __asm__ volatile("" : "+m"(variable))
 
 /* Takes an amount from what is left, if there is as much: one subtraction and a look at its borrow. */
 static inline bool take_from(uint64_t *left, uint64_t amount)
@@ -13,64 +28,85 @@ static inline bool take_from(uint64_t *left, uint64_t amount)
     return !__builtin_sub_overflow(*left, amount, left);
 }
 
-/* ---- Sending --------------------------------------------------------------------------------- */
+/* Fields that lie side by side, in one load or store. */
+static inline uint64_t load_word(const void *place)
+{
+    uint64_t word;
+    memcpy(&word, place, sizeof(word));
+    return word;
+}
 
-static inline void write_word(uint8_t *place, uint64_t word)
+static inline void store_word(void *place, uint64_t word)
 {
     memcpy(place, &word, sizeof(word));
 }
 
-/* The last unit is cleared whole, for the zeros behind the payload, before the rest is written to it. */
-static inline void write_message(uint8_t *place, uint64_t message_bytes, uint64_t low,
-                                 uint64_t high, const uint8_t *payload, uint32_t payload_bytes)
+/* Two words, in one store. */
+typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* Zeros that stay in their register: the compiler would make them anew for each message. */
+static inline pair make_zeros(void)
 {
-    memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
-    write_word(place, low);
-    write_word(place + sizeof(low), high);
+    pair zeros = {0, 0};
+#if defined(__x86_64__)
+    __asm__("" : "+x"(zeros));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(zeros));
+#endif
+    return zeros;
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+/* The last unit is cleared whole, for the zeros behind the payload, before the rest is written to it. The zeros are the
+ * caller's, so that a loop has them in a register. low, high: the header. */
+static inline void write_message(uint8_t *place, uint64_t message_bytes, pair zeros, uint64_t low,
+                                 uint64_t high, const uint8_t *payload, size_t payload_bytes)
+{
+    pair *last = (pair *)(void *)(place + message_bytes - WIRE_UNIT_BYTES);
+    last[0] = zeros;
+    last[1] = zeros;
+    store_word(place, low);
+    store_word(place + sizeof(low), high);
     copy_short(place + WIRE_HEADER_BYTES, payload, payload_bytes);
 }
 
-/* The place of the next message. */
-static inline uint8_t *begin_run(struct rpc_endpoint *endpoint)
-{
-    struct rpc_out *out = &endpoint->out;
-    return ring_at(&out->staging, out->produced) +
-           (out->batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0);
-}
+/* The first half of a CALL's first word, turned by 16 bits, is what its request's header ends with. */
+#define METHOD_MASK UINT64_C(0xffff0000) /* of the first word: what is not known of it */
+static_assert(offsetof(crpc_op, opcode) == 0 && offsetof(crpc_op, flags) == 1 &&
+                  offsetof(crpc_op, method) == 2 && offsetof(crpc_op, status) == 4 &&
+                  offsetof(struct wire_message, kind) - offsetof(struct wire_message, method) ==
+                      2 &&
+                  CRPC_OP_CALL == WIRE_REQUEST,
+              "opcode and flags of an op, then the method; method of a request, then the kind");
 
-static inline void end_run(struct rpc_endpoint *endpoint, uint64_t bytes, uint32_t messages)
+/* timed: with a deadline or without; otherwise ops with one end the run. */
+static inline __attribute__((always_inline)) uint32_t
+take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+           const uint8_t *payload, uint64_t payload_bytes_max, const bool timed)
 {
-    struct rpc_out *out = &endpoint->out;
-    if (out->batch_messages == 0) {
-        out->batch_start = out->produced;
-        out->produced += WIRE_BATCH_HEADER_BYTES;
-        list_append_once(&endpoint->engine->work, &endpoint->work_link);
-    }
-    out->batch_messages += messages;
-    out->produced += bytes;
-}
-
-uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
-                   const uint8_t *payload)
-{
-    struct rpc_out *out = &endpoint->out;
-    struct rpc_calls *calls = &endpoint->calls;
-    if (unlikely(endpoint->call_bar != CRPC_OK)) {
-        return 0;
-    }
-    count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - out->batch_messages);
-    count = (uint32_t)minimum(count, calls->max - calls->used);
-    uint64_t request_left = out->request_limit - out->request_produced;
-    uint64_t reply_left = calls->reply_budget - calls->reply_outstanding;
-    uint8_t *const start = begin_run(endpoint), *place = start;
-    struct rpc_call *const slots = calls->slots;
-    uint32_t index = calls->first_free;
+    uint64_t request_left = endpoint->out.request_limit - endpoint->out.request_produced;
+    uint64_t reply_left = endpoint->calls.reply_budget - endpoint->calls.reply_outstanding;
+    uint8_t *place = rpc_next_place(endpoint);
+    const uint64_t handle = ops->endpoint.bits;
+    struct rpc_call *next = endpoint->calls.first_free;
     const crpc_op *op = ops;
-    for (const crpc_op *const end = ops + count; op != end; op++) {
+    const crpc_op *const end = ops + count;
+    const pair zeros = make_zeros();
+    set_aside(endpoint);
+    set_aside(ops);
+    for (; op != end; op++) {
+        const uint64_t head = load_word(op);
         const uint32_t payload_bytes = op->payload_bytes, reply_bytes_max = op->reply_bytes_max;
+        STOP_IF((head - CRPC_OP_CALL) & ~METHOD_MASK);
+        STOP_IF(op->endpoint.bits != handle);
+        STOP_IF((op->token | op->reserved | (timed ? 0 : op->timeout_ns)) != 0);
+        uint64_t payload_end;
+        STOP_IF(__builtin_add_overflow(op->payload_offset, payload_bytes, &payload_end));
+        STOP_IF(payload_end > payload_bytes_max);
+        assert(op->opcode == CRPC_OP_CALL && op_call_valid(op));
         const uint64_t message_bytes = wire_message_bytes(payload_bytes);
         const uint64_t charge = message_bytes + WIRE_BATCH_HEADER_BYTES;
-        assert(op->opcode == CRPC_OP_CALL);
         if (unlikely(!take_from(&request_left, charge))) {
             request_left += charge;
             break;
@@ -81,28 +117,32 @@ uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t c
             request_left += charge;
             break;
         }
-        struct rpc_call *call = &slots[index];
-        const uint32_t call_id = call->call_id + (1u << WIRE_CALL_INDEX_BITS);
-        const uint64_t high =
-            reply_bytes_max | (uint64_t)op->method << 32 | (uint64_t)WIRE_REQUEST << 48;
+        struct rpc_call *call = next;
+        assert(call->state == CALL_FREE);
+        const uint64_t call_id = (uint32_t)(call->call_id + (1u << WIRE_CALL_INDEX_BITS));
+        const uint32_t method_and_kind = (uint32_t)head << 16 | (uint32_t)head >> 16;
+        const uint64_t high = reply_bytes_max | (uint64_t)method_and_kind << 32;
         const uint8_t *const from = payload + op->payload_offset;
-        index = call->next_free;
-        call->call_id = call_id;
+        next = call->next_free;
+        store_word(&call->call_id, call_id); /* and the state, CALL_LIVE */
         call->user_data = op->user_data;
-        memcpy(&call->reply_bytes_max, &high, sizeof(high)); /* and method, state, status */
-        write_message(place, message_bytes, payload_bytes | (uint64_t)call_id << 32, high, from,
+        store_word(&call->reply_bytes_max, high); /* and the method */
+        call->allowance = allowance;
+        write_message(place, message_bytes, zeros, payload_bytes | call_id << 32, high, from,
                       payload_bytes);
         place += message_bytes;
-        if (op->timeout_ns != 0) {
+        if (timed && op->timeout_ns != 0) {
             call_set_deadline(call, op->timeout_ns);
         }
     }
     const uint32_t taken = (uint32_t)(op - ops);
     if (likely(taken > 0)) {
-        end_run(endpoint, (uint64_t)(place - start), taken);
+        struct rpc_out *out = &endpoint->out;
+        struct rpc_calls *calls = &endpoint->calls;
+        rpc_messages_written(endpoint, (uint64_t)(place - rpc_next_place(endpoint)), taken);
         out->request_produced = out->request_limit - request_left;
         calls->reply_outstanding = calls->reply_budget - reply_left;
-        calls->first_free = index;
+        calls->first_free = next;
         calls->used += taken;
         endpoint->stats.calls += taken;
         const bool first = calls->live == 0;
@@ -114,50 +154,81 @@ uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t c
     return taken;
 }
 
-uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
-                     const uint8_t *payload)
+uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+                   const uint8_t *payload, uint64_t payload_bytes)
 {
-    struct rpc_out *out = &endpoint->out;
-    struct rpc_owed *owed = &endpoint->owed;
-    struct rpc_sent *sent = &endpoint->sent;
+    const struct rpc_calls *calls = &endpoint->calls;
+    if (unlikely(endpoint->call_bar != CRPC_OK)) {
+        return 0;
+    }
+    count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - endpoint->out.batch_messages);
+    count = (uint32_t)minimum(count, calls->max - calls->used);
+    return ops->timeout_ns == 0 ? take_calls(endpoint, ops, count, payload, payload_bytes, false)
+                                : take_calls(endpoint, ops, count, payload, payload_bytes, true);
+}
+
+static_assert(offsetof(crpc_op, payload_bytes) % 8 == 0 &&
+                  offsetof(crpc_op, reply_bytes_max) - offsetof(crpc_op, payload_bytes) == 4,
+              "a REPLY's length, and what must be 0, in one word");
+#define REPLY_QUIET (CRPC_OP_REPLY | CRPC_OP_QUIET << 8) /* how such an op begins */
+
+uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
+                     const uint8_t *payload, uint64_t payload_bytes_max)
+{
     if (unlikely(endpoint->reply_bar != CRPC_OK)) {
         return 0;
     }
-    count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - out->batch_messages);
-    uint8_t *const start = begin_run(endpoint), *place = start;
-    struct rpc_request *const slots = owed->slots;
-    const uint32_t slot_count = owed->slot_count;
+    count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - endpoint->out.batch_messages);
+    uint8_t *place = rpc_next_place(endpoint);
+    struct rpc_request *const slots = endpoint->owed.slots;
+    const uint32_t slot_count = endpoint->owed.slot_count;
+    const uint64_t handle = ops->endpoint.bits;
     uint64_t allowance = 0;
     const crpc_op *op = ops;
-    for (const crpc_op *const end = ops + count; op != end; op++) {
+    const crpc_op *const end = ops + count;
+    const pair zeros = make_zeros();
+    set_aside(endpoint);
+    set_aside(ops);
+    for (; op != end; op++) {
+        const uint64_t head = load_word(op);
         const uint64_t token = op->token;
-        const uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
-        const uint32_t payload_bytes = op->payload_bytes;
-        const uint8_t *const from = payload + op->payload_offset;
-        struct rpc_request *request = &slots[index];
-        assert(op->opcode == CRPC_OP_REPLY);
-        if (unlikely(index >= slot_count || request->token != token || token == 0 ||
-                     payload_bytes > request->reply_bytes_max)) {
-            break;
-        }
-        if (!(op->flags & CRPC_OP_QUIET)) {
+        /* And reply_bytes_max, which must be 0: no request that is left allows so much. */
+        const uint64_t payload_bytes = load_word(&op->payload_bytes);
+        /* A token has the slot of its call id, if it is one: then all of it is compared. */
+        struct rpc_request *request = &slots[token & (slot_count - 1)];
+        STOP_IF((int64_t)head < 0);
+        STOP_IF(op->endpoint.bits != handle);
+        STOP_IF((op->timeout_ns | op->reserved) != 0);
+        STOP_IF(request->token != token);
+        STOP_IF(payload_bytes >= request->reply_bytes_bound);
+        uint64_t payload_end;
+        STOP_IF(__builtin_add_overflow(op->payload_offset, payload_bytes, &payload_end));
+        STOP_IF(payload_end > payload_bytes_max);
+        if (unlikely((uint32_t)head != REPLY_QUIET)) {
+            struct rpc_sent *sent = &endpoint->sent;
+            if ((uint32_t)head != CRPC_OP_REPLY) {
+                break;
+            }
             if (unlikely(sent->replies_tail - sent->replies_head == slot_count)) {
                 break;
             }
             sent->replies[sent->replies_tail++ & (slot_count - 1)] =
                 (struct rpc_sent_reply){.user_data = op->user_data, .token = token};
-            out->batch_wants_completion = true;
+            endpoint->out.batch_wants_completion = true;
         }
+        assert(op->opcode == CRPC_OP_REPLY && op_reply_valid(op));
         const uint64_t message_bytes = wire_message_bytes(payload_bytes);
         allowance += request->allowance;
-        request->token = 0;
-        write_message(place, message_bytes, payload_bytes | token << 32,
-                      (uint32_t)op->status | (uint64_t)WIRE_RESPONSE << 48, from, payload_bytes);
+        request->reply_bytes_bound = 0;
+        write_message(place, message_bytes, zeros, payload_bytes | token << 32,
+                      head >> 32 | (uint64_t)WIRE_RESPONSE << 48, payload + op->payload_offset,
+                      payload_bytes);
         place += message_bytes;
     }
     const uint32_t taken = (uint32_t)(op - ops);
     if (likely(taken > 0)) {
-        end_run(endpoint, (uint64_t)(place - start), taken);
+        struct rpc_owed *owed = &endpoint->owed;
+        rpc_messages_written(endpoint, (uint64_t)(place - rpc_next_place(endpoint)), taken);
         owed->allowance -= allowance;
         owed->count -= taken;
         endpoint->stats.replies += taken;
@@ -170,9 +241,7 @@ uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
-/* Two of a completion's eight words: most completions of a run have the same in some of them, which then take one
- * store. */
-typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
+/* Most completions of a run have the same in some of their eight words. Two of these are one store. */
 static_assert(offsetof(crpc_completion, endpoint) == 8 &&
                   offsetof(crpc_completion, user_data) == 16 &&
                   offsetof(crpc_completion, token) == 24 &&
@@ -205,47 +274,59 @@ static inline void advance(struct rpc_cursor *cursor, crpc_completion *next, con
     cursor->place = place;
 }
 
+/* A run looks at each message by its payload's place, which the completion has to show. */
+static inline const uint8_t *payload_of(const struct rpc_cursor *cursor)
+{
+    return cursor->place + WIRE_HEADER_BYTES;
+}
+
 void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
 {
     struct rpc_calls *calls = &endpoint->calls;
     struct rpc_call *const slots = calls->slots;
-    const uint32_t max = calls->max;
+    const uint32_t offset_mask = (calls->max - 1) * (uint32_t)sizeof(struct rpc_call);
     const pair head = {CRPC_COMPLETION_RESPONSE, endpoint->link.handle};
     const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
-    const uint8_t *place = cursor->place;
-    const uintptr_t place_end = (uintptr_t)place + cursor->bytes_left;
-    uint32_t first_free = calls->first_free;
+    const uint8_t *payload = payload_of(cursor);
+    const uint8_t *const payload_end = payload + cursor->bytes_left;
+    struct rpc_call *first_free = calls->first_free;
     uint64_t held = 0;
     struct rpc_header header = {0};
+    set_aside(endpoint);
+    set_aside(cursor);
     for (; next != end; next++) {
-        header = rpc_load_header(place);
+        header = rpc_load_header(payload - WIRE_HEADER_BYTES);
         const uint64_t high = header.high;
-        const uint32_t payload_bytes = (uint32_t)header.low, call_id = (uint32_t)(header.low >> 32);
-        const uint32_t index = call_id & WIRE_CALL_INDEX_MASK;
-        const uint64_t bytes = wire_message_bytes(payload_bytes);
-        struct rpc_call *call = &slots[index];
+        const uint64_t payload_bytes = (uint32_t)header.low, call_id = header.low >> 32;
+        const uint8_t *const behind = payload + wire_message_bytes(payload_bytes);
+        /* A call id has the slot of its index, if it is one of a live call: then all of it is compared. */
+        struct rpc_call *call =
+            (struct rpc_call *)(void *)((uint8_t *)slots +
+                                        ((uint32_t)call_id * (uint32_t)sizeof(struct rpc_call) &
+                                         offset_mask));
         /* Neither an error of the peer nor reserved bits: that is one comparison, with the kind. */
-        if (unlikely(high >> 32 != (uint64_t)WIRE_RESPONSE << 16 || (int32_t)high < 0 ||
-                     (uintptr_t)place + bytes > place_end || index >= max ||
-                     call->call_id != call_id || call->state != CALL_LIVE ||
-                     payload_bytes > call->reply_bytes_max)) {
-            break;
-        }
-        held += wire_charge(call->reply_bytes_max);
-        if (wheel_timer_set(&call->timer)) {
+        STOP_IF(high >> 31 != (uint64_t)WIRE_RESPONSE << 17);
+        STOP_IF((uintptr_t)behind > (uintptr_t)payload_end);
+        STOP_IF((uint32_t)payload_bytes > call->reply_bytes_max);
+        if (unlikely(load_word(&call->call_id) != call_id)) {
+            if (call->call_id != call_id || call->state != CALL_TIMED) {
+                break;
+            }
             wheel_clear(&endpoint->engine->links.wheel, &call->timer);
         }
+        held += call->allowance;
         *pair_of(next, 0) = head;
         next->method = call->method;
         next->status = (int32_t)high;
         *pair_of(next, 1) = (pair){call->user_data, 0};
-        *pair_of(next, 2) = (pair){(uint64_t)(uintptr_t)(place + WIRE_HEADER_BYTES), payload_bytes};
+        next->payload = (uint64_t)(uintptr_t)payload;
+        store_word(&next->payload_bytes, payload_bytes); /* and reply_bytes_max, 0 */
         *pair_of(next, 3) = tail;
         call->state = CALL_FREE;
         call->next_free = first_free;
-        first_free = index;
-        place += bytes;
+        first_free = call;
+        payload = behind;
     }
     const uint32_t taken = (uint32_t)(next - cursor->next);
     calls->first_free = first_free;
@@ -253,7 +334,7 @@ void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor
     calls->used -= taken;
     endpoint->stats.responses += taken;
     endpoint->in.held_allowance += held;
-    advance(cursor, next, place, header, next != end);
+    advance(cursor, next, payload - WIRE_HEADER_BYTES, header, next != end);
 }
 
 void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
@@ -262,64 +343,68 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
     struct rpc_in *in = &endpoint->in;
     struct rpc_request *const slots = owed->slots;
     const uint32_t slot_count = owed->slot_count;
-    const pair head = {CRPC_COMPLETION_REQUEST, endpoint->link.handle};
-    const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
-    const uint64_t user_data = endpoint->options.user_data;
-    crpc_completion *next = cursor->next, *const end = run_end(cursor);
-    const uint8_t *place = cursor->place;
-    const uintptr_t place_end = (uintptr_t)place + cursor->bytes_left;
-    uint32_t sequence = owed->token_sequence;
+    /* As much as the rest of the batch can be charged, so that no request has to be looked at. */
+    const uint64_t charge_max =
+        cursor->bytes_left + (uint64_t)cursor->messages_left * WIRE_BATCH_HEADER_BYTES;
     /* The sequence skips 0 when it wraps, which take_request does. */
-    if (unlikely(in->fin == FIN_BEFORE || sequence >= UINT32_MAX - WIRE_MESSAGES_MAX)) {
+    if (unlikely(in->fin == FIN_BEFORE || owed->token_sequence >= UINT32_MAX - WIRE_MESSAGES_MAX ||
+                 in->request_published - in->request_arrived < charge_max)) {
         cursor->loaded = false;
         return;
     }
-    const uint64_t charge_room = in->request_published - in->request_arrived;
-    uint64_t charge_left = charge_room;
+    const pair head = {CRPC_COMPLETION_REQUEST, endpoint->link.handle};
+    const pair user_data = {endpoint->options.user_data, 0};
+    const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
+    crpc_completion *next = cursor->next, *const end = run_end(cursor);
+    const uint8_t *payload = payload_of(cursor);
+    const uint8_t *const payload_end = payload + cursor->bytes_left;
+    uint64_t sequence = (uint64_t)owed->token_sequence << 32;
     uint64_t allowance_left = owed->allowance_max - owed->allowance;
     struct rpc_header header = {0};
+    set_aside(endpoint);
+    set_aside(cursor);
     for (; next != end; next++) {
-        header = rpc_load_header(place);
-        const uint64_t high = header.high;
-        const uint32_t payload_bytes = (uint32_t)header.low, call_id = (uint32_t)(header.low >> 32);
-        const uint32_t index = call_id & WIRE_CALL_INDEX_MASK, reply_bytes_max = (uint32_t)high;
-        const uint64_t bytes = wire_message_bytes(payload_bytes);
+        header = rpc_load_header(payload - WIRE_HEADER_BYTES);
+        const uint32_t payload_bytes = (uint32_t)header.low;
+        const uint32_t reply_bytes_max = (uint32_t)header.high;
+        const uint64_t call_id = header.low >> 32;
+        const uint32_t index = (uint32_t)call_id & WIRE_CALL_INDEX_MASK;
+        /* The kind is what is left when the method is taken away. */
+        const uint32_t method = (uint32_t)(header.high >> 32) - (WIRE_REQUEST << 16);
+        const uint8_t *const behind = payload + wire_message_bytes(payload_bytes);
         struct rpc_request *request = &slots[index];
-        if (unlikely(high >> 48 != WIRE_REQUEST || (uintptr_t)place + bytes > place_end ||
-                     index >= slot_count || request->token != 0)) {
-            break;
-        }
-        const uint64_t charge = bytes + WIRE_BATCH_HEADER_BYTES;
-        if (unlikely(!take_from(&charge_left, charge))) {
-            charge_left += charge;
-            break;
-        }
+        STOP_IF(method > UINT16_MAX);
+        STOP_IF((uintptr_t)behind > (uintptr_t)payload_end);
+        STOP_IF(index >= slot_count);
+        STOP_IF(request->reply_bytes_bound > 0);
         const uint64_t allowance = wire_charge(reply_bytes_max);
         if (unlikely(!take_from(&allowance_left, allowance))) {
             allowance_left += allowance;
-            charge_left += charge;
             break;
         }
-        sequence++;
-        const uint64_t token = (uint64_t)sequence << 32 | call_id;
+        sequence += UINT64_C(1) << 32;
+        const uint64_t token = sequence + call_id;
         request->token = token;
-        request->reply_bytes_max = reply_bytes_max;
+        request->reply_bytes_bound = reply_bytes_max + 1;
         request->allowance = (uint32_t)allowance;
         *pair_of(next, 0) = head;
-        next->method = (uint16_t)(high >> 32);
-        *pair_of(next, 1) = (pair){user_data, token};
-        next->payload = (uint64_t)(uintptr_t)(place + WIRE_HEADER_BYTES);
+        next->method = (uint16_t)method;
+        *pair_of(next, 1) = user_data;
+        next->token = token;
+        next->payload = (uint64_t)(uintptr_t)payload;
         next->payload_bytes = payload_bytes;
         next->reply_bytes_max = reply_bytes_max;
         *pair_of(next, 3) = tail;
-        place += bytes;
+        payload = behind;
     }
     const uint32_t taken = (uint32_t)(next - cursor->next);
-    owed->token_sequence = sequence;
+    const uint64_t charge =
+        (uint64_t)(payload - payload_of(cursor)) + (uint64_t)taken * WIRE_BATCH_HEADER_BYTES;
+    owed->token_sequence += taken;
     owed->count += taken;
     owed->allowance = owed->allowance_max - allowance_left;
-    in->request_arrived += charge_room - charge_left;
-    in->held_request_charge += charge_room - charge_left;
+    in->request_arrived += charge;
+    in->held_request_charge += charge;
     endpoint->stats.requests += taken;
-    advance(cursor, next, place, header, next != end);
+    advance(cursor, next, payload - WIRE_HEADER_BYTES, header, next != end);
 }

@@ -8,29 +8,6 @@
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
 
-/* A batch begins with its first message, whose place is after the batch's header. */
-static inline uint64_t header_bytes_due(const struct rpc_endpoint *endpoint)
-{
-    return endpoint->out.batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0;
-}
-
-/* The place of the next message. */
-static inline uint8_t *begin_message(struct rpc_endpoint *endpoint)
-{
-    return ring_at(&endpoint->out.staging, endpoint->out.produced) + header_bytes_due(endpoint);
-}
-
-static inline void end_message(struct rpc_endpoint *endpoint, uint64_t message_bytes)
-{
-    if (unlikely(endpoint->out.batch_messages == 0)) {
-        endpoint->out.batch_start = endpoint->out.produced;
-        endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
-        list_append_once(&endpoint->engine->work, &endpoint->work_link);
-    }
-    endpoint->out.batch_messages++;
-    endpoint->out.produced += message_bytes;
-}
-
 /* Header and the zeros after the payload. The last unit is cleared whole before anything is
  * written to it, which needs no branch on how many bytes of it the payload takes. */
 static inline void write_header(uint8_t *place, uint64_t message_bytes,
@@ -82,8 +59,7 @@ static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc
                       endpoint->out.request_limit &&
                   endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <=
                       endpoint->calls.reply_budget &&
-                  endpoint->calls.first_free != NO_CALL &&
-                  endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
+                  endpoint->calls.first_free && endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
 }
 
 void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
@@ -91,6 +67,7 @@ void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
     struct rpc_engine *engine = call->endpoint->engine;
     wheel_set(&engine->links.wheel, &call->timer,
               deadline_after(link_now_ns(&engine->links), timeout_ns));
+    call->state = CALL_TIMED;
 }
 
 void rpc_first_call(struct rpc_endpoint *endpoint)
@@ -107,15 +84,16 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
     call->user_data = op->user_data;
     call->reply_bytes_max = op->reply_bytes_max;
     call->method = op->method;
+    call->allowance = wire_charge(op->reply_bytes_max);
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
                                         .call_id = call->call_id,
                                         .limit_or_status = op->reply_bytes_max,
                                         .method = op->method,
                                         .kind = WIRE_REQUEST});
-    end_message(endpoint, message_bytes);
+    rpc_messages_written(endpoint, message_bytes, 1);
     endpoint->out.request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
-    endpoint->calls.reply_outstanding += wire_charge(op->reply_bytes_max);
+    endpoint->calls.reply_outstanding += call->allowance;
     endpoint->stats.calls++;
     if (op->timeout_ns) {
         call_set_deadline(call, op->timeout_ns);
@@ -131,7 +109,7 @@ int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *p
     if (!call_possible(endpoint, op)) {
         return call_impossible(endpoint, op);
     }
-    uint8_t *place = begin_message(endpoint);
+    uint8_t *place = rpc_next_place(endpoint);
     book_call(endpoint, op, place);
     copy_short(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
     return CRPC_OK;
@@ -142,11 +120,11 @@ int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *p
 static inline struct rpc_request *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
 {
     uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
-    if (token == 0 || index >= endpoint->owed.slot_count ||
-        endpoint->owed.slots[index].token != token) {
+    if (index >= endpoint->owed.slot_count) {
         return NULL;
     }
-    return &endpoint->owed.slots[index];
+    struct rpc_request *request = &endpoint->owed.slots[index];
+    return request->token == token && request->reply_bytes_bound > 0 ? request : NULL;
 }
 
 /* Why a reply is not possible now. Ring space is no reason: the caller set it aside. The table of
@@ -162,7 +140,7 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
     if (!owed) {
         return CRPC_E_STALE;
     }
-    if (op->payload_bytes > owed->reply_bytes_max) {
+    if (op->payload_bytes >= owed->reply_bytes_bound) {
         return CRPC_E_TOO_BIG;
     }
     return refuse(endpoint, false);
@@ -173,7 +151,7 @@ static inline struct rpc_request *reply_possible(struct rpc_endpoint *endpoint, 
 {
     struct rpc_request *owed = find_owed(endpoint, op->token);
     bool possible =
-        owed && endpoint->reply_bar == CRPC_OK && op->payload_bytes <= owed->reply_bytes_max &&
+        owed && endpoint->reply_bar == CRPC_OK && op->payload_bytes < owed->reply_bytes_bound &&
         endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
         ((op->flags & CRPC_OP_QUIET) ||
          endpoint->sent.replies_tail - endpoint->sent.replies_head != endpoint->owed.slot_count);
@@ -189,9 +167,9 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
                                         .call_id = (uint32_t)owed->token,
                                         .limit_or_status = (uint32_t)status,
                                         .kind = WIRE_RESPONSE});
-    end_message(endpoint, message_bytes);
+    rpc_messages_written(endpoint, message_bytes, 1);
     endpoint->owed.allowance -= owed->allowance;
-    owed->token = 0;
+    owed->reply_bytes_bound = 0;
     endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {
         uint32_t slot = endpoint->sent.replies_tail++ & (endpoint->owed.slot_count - 1);
@@ -211,7 +189,7 @@ static inline int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *o
     if (!owed) {
         return reply_impossible(endpoint, op);
     }
-    uint8_t *place = begin_message(endpoint);
+    uint8_t *place = rpc_next_place(endpoint);
     book_reply(endpoint, owed, op, reply_status, place);
     copy_short(place + WIRE_HEADER_BYTES, payload, op->payload_bytes);
     return CRPC_OK;
@@ -244,11 +222,11 @@ void rpc_submit_end(struct rpc_engine *engine)
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
 {
     uint64_t message_bytes = wire_message_bytes(bytes);
-    uint8_t *place = begin_message(endpoint);
+    uint8_t *place = rpc_next_place(endpoint);
     assert(!endpoint->reservation.open && endpoint->out.batch_messages < WIRE_MESSAGES_MAX);
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = bytes, .kind = kind});
-    end_message(endpoint, message_bytes);
+    rpc_messages_written(endpoint, message_bytes, 1);
     memcpy(place + WIRE_HEADER_BYTES, word, bytes);
 }
 
@@ -263,7 +241,7 @@ int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **add
     if (op->opcode != CRPC_OP_CALL && !reply_possible(endpoint, op)) {
         return reply_impossible(endpoint, op);
     }
-    *address = begin_message(endpoint) + WIRE_HEADER_BYTES;
+    *address = rpc_next_place(endpoint) + WIRE_HEADER_BYTES;
     endpoint->reservation.op = *op;
     endpoint->reservation.open = true;
     /* One bar serves all: nothing else may be written after the reserved place. */
@@ -296,7 +274,7 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
         return endpoint->call_bar;
     }
     op->payload_bytes = payload_bytes;
-    uint8_t *place = begin_message(endpoint);
+    uint8_t *place = rpc_next_place(endpoint);
     /* The payload may end in the unit that write_header clears: keep its tail. */
     uint8_t tail[WIRE_UNIT_BYTES];
     uint64_t message_bytes = wire_message_bytes(payload_bytes);

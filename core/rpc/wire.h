@@ -29,10 +29,10 @@ static inline uint64_t wire_message_bytes(uint64_t payload_bytes)
     return align_up(WIRE_HEADER_BYTES + payload_bytes, WIRE_UNIT_BYTES);
 }
 
-/* The charge of a message: as if it travelled in a batch of its own. */
+/* The charge of a message: as if it travelled in a batch of its own, whose header is whole units. */
 static inline uint64_t wire_charge(uint64_t payload_bytes)
 {
-    return wire_message_bytes(payload_bytes) + WIRE_BATCH_HEADER_BYTES;
+    return wire_message_bytes(WIRE_BATCH_HEADER_BYTES + payload_bytes);
 }
 
 /* The longest payload whose charge is at most `charge`; 0 if there is none. */

@@ -56,7 +56,7 @@ static void call(uint32_t count)
 {
     crpc_op ops[RUN];
     make_calls(ops, count);
-    assert_int_equal(rpc_calls(end_of(0), ops, count, payload), count);
+    assert_int_equal(rpc_calls(end_of(0), ops, count, payload, sizeof(payload)), count);
     rpc_submit_end(pair.engine[0]);
     pair_poll(&pair, 0); /* what is behind the first has gathered */
 }
@@ -133,7 +133,7 @@ static void a_thousand_runs(void **state)
         expect_requests(count, requests);
         pair_poll(&pair, 1); /* so that the replies tell of the room */
         make_replies(ops, requests, count);
-        assert_int_equal(rpc_replies(end_of(1), ops, count, payload), count);
+        assert_int_equal(rpc_replies(end_of(1), ops, count, payload, sizeof(payload)), count);
         rpc_submit_end(pair.engine[1]);
         expect_responses(count);
         pair_poll(&pair, 1); /* the replies that are not quiet */
@@ -177,7 +177,7 @@ static void a_run_is_released_with_the_next_poll(void **state)
     assert_int_equal(end_of(1)->in.request_consumed, consumed + charge);
 
     make_replies(ops, requests, RUN);
-    assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload), RUN);
+    assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload, sizeof(payload)), RUN);
     rpc_submit_end(pair.engine[1]);
     assert_int_equal(end_of(1)->owed.allowance, 0);
     expect_responses(RUN);
@@ -196,7 +196,8 @@ static void batches_of_both_kinds(void **state)
         crpc_op ops[RUN];
         make_calls(ops, RUN);
         for (uint32_t side = 0; side < 2; side++) {
-            assert_int_equal(rpc_calls(end_of(side), ops, RUN / 2, payload), RUN / 2);
+            assert_int_equal(rpc_calls(end_of(side), ops, RUN / 2, payload, sizeof(payload)),
+                             RUN / 2);
         }
         for (int polls = 0; polls < 50 && responses[0] + responses[1] < 2 * RUN; polls++) {
             const uint32_t side = polls % 2;
@@ -211,15 +212,17 @@ static void batches_of_both_kinds(void **state)
                 assert_int_equal(completion->method, 1000 + requests[side]++);
                 const crpc_op reply = {
                     .opcode = CRPC_OP_REPLY, .flags = CRPC_OP_QUIET, .token = completion->token};
-                assert_int_equal(rpc_replies(end_of(side), &reply, 1, payload), 1);
+                assert_int_equal(rpc_replies(end_of(side), &reply, 1, payload, sizeof(payload)), 1);
                 /* Behind every second reply there is another call. */
                 if (calls[side] < RUN && i % 2) {
-                    assert_int_equal(rpc_calls(end_of(side), &ops[calls[side]], 1, payload), 1);
+                    assert_int_equal(
+                        rpc_calls(end_of(side), &ops[calls[side]], 1, payload, sizeof(payload)), 1);
                     calls[side]++;
                 }
             }
             if (calls[side] < RUN && pair.seen[side].count == 0) {
-                assert_int_equal(rpc_calls(end_of(side), &ops[calls[side]], 1, payload), 1);
+                assert_int_equal(
+                    rpc_calls(end_of(side), &ops[calls[side]], 1, payload, sizeof(payload)), 1);
                 calls[side]++;
             }
         }
@@ -248,7 +251,7 @@ static void the_sequence_of_tokens_skips_0(void **state)
         }
     }
     make_replies(ops, requests, RUN);
-    assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload), RUN);
+    assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload, sizeof(payload)), RUN);
     rpc_submit_end(pair.engine[1]);
     expect_responses(RUN);
     pair_poll(&pair, 1);
@@ -275,10 +278,10 @@ static void what_is_barred_is_no_run(void **state)
     void *place;
     make_calls(ops, RUN);
     assert_int_equal(rpc_reserve(end_of(0), &ops[0], &place), CRPC_OK);
-    assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload), 0);
+    assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload)), 0);
     assert_int_equal(rpc_call(end_of(0), ops, payload), CRPC_E_BUSY);
     assert_int_equal(rpc_abort(end_of(0)), CRPC_OK);
-    assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload), RUN);
+    assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload)), RUN);
     rpc_submit_end(pair.engine[0]);
 }
 
@@ -290,7 +293,7 @@ static void a_run_ends_where_room_ends(void **state)
     uint32_t taken, sum = 0;
     make_calls(ops, RUN);
     do {
-        taken = rpc_calls(end_of(0), ops, RUN, payload);
+        taken = rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload));
         sum += taken;
     } while (taken == RUN);
     const struct rpc_out *out = &end_of(0)->out;
@@ -306,9 +309,157 @@ static void a_run_ends_where_room_ends(void **state)
                 calls->reply_outstanding + wire_charge(16) > calls->reply_budget);
     crpc_op huge = ops[0];
     huge.reply_bytes_max = UINT32_MAX;
-    assert_int_equal(rpc_calls(end_of(0), &huge, 1, payload), 0);
+    assert_int_equal(rpc_calls(end_of(0), &huge, 1, payload, sizeof(payload)), 0);
     assert_int_equal(calls->live, sum);
     rpc_submit_end(pair.engine[0]);
+}
+
+/* Whatever makes an op another one, or wrong: the run takes those before it, and nothing of it or of those behind it. */
+static void spoil(crpc_op *op, uint32_t how)
+{
+    switch (how) {
+    case 0:
+        op->opcode = CRPC_OP_CANCEL;
+        break;
+    case 1:
+        op->flags |= CRPC_OP_AFTER;
+        break;
+    case 2:
+        op->flags |= 0x80;
+        break;
+    case 3:
+        op->status = -1;
+        break;
+    case 4:
+        op->endpoint.bits++;
+        break;
+    case 5:
+        op->reserved = UINT64_C(1) << 63;
+        break;
+    case 6:
+        op->payload_offset = sizeof(payload) - op->payload_bytes + 1;
+        break;
+    case 7:
+        op->payload_offset = 0 - (uint64_t)op->payload_bytes;
+        break;
+    case 8:
+        op->payload_offset = UINT64_MAX;
+        op->payload_bytes = 1;
+        break;
+    case 9: /* of the other kind: a REPLY has a token, a CALL a method, room for a reply and a deadline */
+        if (op->opcode == CRPC_OP_CALL) {
+            op->token = 1;
+        } else {
+            op->method = 1;
+        }
+        break;
+    case 10:
+        op->reply_bytes_max = op->opcode == CRPC_OP_CALL ? UINT32_MAX : 1;
+        break;
+    case 11:
+        if (op->opcode == CRPC_OP_CALL) {
+            op->status = 1;
+        } else {
+            op->timeout_ns = 1;
+        }
+        break;
+    default:
+        op->opcode ^= CRPC_OP_CALL ^ CRPC_OP_REPLY;
+        break;
+    }
+}
+#define SPOILS 13
+
+static void what_is_not_valid_ends_a_run(void **state)
+{
+    (void)state;
+    crpc_op ops[RUN];
+    crpc_completion requests[RUN];
+    const struct rpc_endpoint *client = end_of(0), *server = end_of(1);
+    for (uint32_t how = 0; how < SPOILS; how++) {
+        const uint32_t at = how % (RUN - 2);
+        make_calls(ops, RUN);
+        ops[at].payload_bytes = 5;
+        spoil(&ops[at], how);
+        assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload)), at);
+        assert_int_equal(client->calls.live, at);
+        assert_int_equal(client->calls.reply_outstanding, at * wire_charge(16));
+        make_calls(ops, RUN);
+        assert_int_equal(rpc_calls(end_of(0), &ops[at], RUN - at, payload, sizeof(payload)),
+                         RUN - at);
+        rpc_submit_end(pair.engine[0]);
+        pair_poll(&pair, 0);
+        expect_requests(RUN, requests);
+        pair_poll(&pair, 1);
+
+        make_replies(ops, requests, RUN);
+        ops[at].payload_bytes = 5;
+        spoil(&ops[at], how);
+        assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload, sizeof(payload)), at);
+        assert_int_equal(server->owed.count, RUN - at);
+        /* Those that were replied to are not to be replied to again. */
+        make_replies(ops, requests, RUN);
+        for (uint32_t i = 0; i < at; i++) {
+            assert_int_equal(rpc_replies(end_of(1), &ops[i], 1, payload, sizeof(payload)), 0);
+            assert_int_equal(rpc_reply(end_of(1), &ops[i], payload), CRPC_E_STALE);
+        }
+        assert_int_equal(rpc_replies(end_of(1), &ops[at], RUN - at, payload, sizeof(payload)),
+                         RUN - at);
+        rpc_submit_end(pair.engine[1]);
+        expect_responses(RUN);
+        pair_poll(&pair, 0);
+        pair_poll(&pair, 1);
+    }
+}
+
+/* A peer that sends more than it was granted: the run must not take what a request by itself would be refused for. */
+static void requests_beyond_the_limit_are_no_run(void **state)
+{
+    (void)state;
+    const uint32_t granted = 5;
+    struct rpc_in *in = &end_of(1)->in;
+    in->request_published = in->request_arrived;
+    for (uint32_t i = 0; i < granted; i++) {
+        in->request_published += wire_charge(length_of(i));
+    }
+    call(RUN);
+    uint32_t requests = 0, ends = 0;
+    for (int polls = 0; polls < 4; polls++) {
+        pair_poll(&pair, 1);
+        for (uint32_t i = 0; i < pair.seen[1].count; i++) {
+            const crpc_completion *completion = &pair.seen[1].entries[i];
+            requests += completion->kind == CRPC_COMPLETION_REQUEST;
+            if (completion->kind == CRPC_COMPLETION_DISCONNECTED) {
+                assert_int_equal(completion->status, CRPC_E_PROTOCOL);
+                ends++;
+            }
+        }
+    }
+    assert_int_equal(requests, granted);
+    assert_int_equal(ends, 1);
+}
+
+/* Those with a deadline are another run than those without; one with may have some without. */
+static void deadlines_in_runs(void **state)
+{
+    (void)state;
+    crpc_op ops[RUN];
+    crpc_completion requests[RUN];
+    const uint32_t timers = pair.engine[0]->links.wheel.count;
+    make_calls(ops, RUN);
+    ops[5].timeout_ns = UINT64_C(3600000000000);
+    assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload)), 5);
+    assert_int_equal(rpc_calls(end_of(0), &ops[5], RUN - 5, payload, sizeof(payload)), RUN - 5);
+    assert_int_equal(pair.engine[0]->links.wheel.count, timers + 1);
+    rpc_submit_end(pair.engine[0]);
+    pair_poll(&pair, 0);
+    expect_requests(RUN, requests);
+    pair_poll(&pair, 1);
+    make_replies(ops, requests, RUN);
+    assert_int_equal(rpc_replies(end_of(1), ops, RUN, payload, sizeof(payload)), RUN);
+    rpc_submit_end(pair.engine[1]);
+    expect_responses(RUN);
+    assert_int_equal(pair.engine[0]->links.wheel.count, timers);
 }
 
 int main(void)
@@ -322,6 +473,9 @@ int main(void)
         TEST(a_poll_with_little_room_ends_a_run),
         TEST(what_is_barred_is_no_run),
         TEST(a_run_ends_where_room_ends),
+        TEST(what_is_not_valid_ends_a_run),
+        TEST(requests_beyond_the_limit_are_no_run),
+        TEST(deadlines_in_runs),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
