@@ -99,8 +99,8 @@ static inline bool call_live(const struct rpc_call *call)
 /* A request of the peer. The index of its call id is its index in the table. */
 struct rpc_request {
     uint64_t token; /* its call id is the lower half */
-    uint32_t
-        reply_bytes_bound; /* the reply has fewer bytes; 0 = it has been replied to, or there was none */
+    /* A reply has fewer bytes. 0: this has been replied to, or there was none. */
+    uint32_t reply_bytes_bound;
     uint32_t allowance; /* the charge of the longest reply; less than a ring */
 };
 
