@@ -174,7 +174,9 @@ class Chaos:
                 if not held or held.a or held.b:
                     self.oracle.wrong("leaked", f"{worker.life.what} still has {held.a if held else 'nobody knows how many'} connections, of nobody")
         processes = self.fabric.processes()
-        return {worker.life.what: holdings_of(worker, processes[worker.pid]) for worker in self.steady() if len(worker.state) == 2}
+        # One that has just died has none, and its death is told by the crew.
+        return {worker.life.what: holdings_of(worker, processes[worker.pid])
+                for worker in self.steady() if len(worker.state) == 2 and worker.pid in processes}
 
     def end_others(self) -> None:
         """All but the steady servers."""
