@@ -16,8 +16,7 @@ static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint 
     crpc_op op = *theirs;
     op.flags &= (uint8_t)~CRPC_OP_AFTER;
     bool valid = op.opcode == CRPC_OP_CALL ? op_call_valid(&op) : op_reply_valid(&op);
-    if (op.flags == theirs->flags || !valid ||
-        !op_payload_fits(op.payload_offset, op.payload_bytes, payload_bytes)) {
+    if (op.flags == theirs->flags || !valid || !op_payload_fits(&op, payload_bytes)) {
         return CRPC_E_INVALID;
     }
     return rpc_after(endpoint, &op, payload + op.payload_offset);
@@ -28,14 +27,12 @@ static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *o
 {
     switch (op->opcode) {
     case CRPC_OP_CALL:
-        if (unlikely(!op_call_valid(op) ||
-                     !op_payload_fits(op->payload_offset, op->payload_bytes, payload_bytes))) {
+        if (unlikely(!op_call_valid(op) || !op_payload_fits(op, payload_bytes))) {
             return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_call(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_REPLY:
-        if (unlikely(!op_reply_valid(op) ||
-                     !op_payload_fits(op->payload_offset, op->payload_bytes, payload_bytes))) {
+        if (unlikely(!op_reply_valid(op) || !op_payload_fits(op, payload_bytes))) {
             return submit_after(endpoint, op, payload, payload_bytes);
         }
         return rpc_reply(endpoint, op, payload + op->payload_offset);

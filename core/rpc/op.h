@@ -1,5 +1,5 @@
 /* op.h: what makes an op valid: what its opcode does not name is zero, and its payload lies within the caller's.
- * Whoever reads an op of the caller first asks here: capi for one op, run.c for many.
+ * Whoever reads an op of the caller first asks here: capi for one op. run.c has the same rules in fewer instructions.
  */
 #ifndef CORE_RPC_OP_H
 #define CORE_RPC_OP_H
@@ -8,10 +8,10 @@
 
 #include "base/abi.h"
 
-static inline bool op_payload_fits(uint64_t offset, uint64_t bytes, uint64_t bytes_max)
+static inline bool op_payload_fits(const crpc_op *op, uint64_t payload_bytes)
 {
-    uint64_t end = offset + bytes;
-    return end <= bytes_max && end >= offset;
+    uint64_t end = op->payload_offset + op->payload_bytes;
+    return end <= payload_bytes && end >= op->payload_offset;
 }
 
 static inline bool op_call_valid(const crpc_op *op)
