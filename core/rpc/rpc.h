@@ -46,8 +46,8 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 /* Accept ops from the first on, up to one that is not of this kind, not to the first one's endpoint, not valid (op.h), or not
- * possible now. The payloads are at their offsets from `payload`, within payload_bytes. Each returns how many it has accepted.
- * rpc_call, or rpc_reply, says why the next one is not possible. */
+ * possible now. count is at least 1. The payloads are at their offsets from `payload`, within payload_bytes. Each returns how
+ * many it has accepted. rpc_call, or rpc_reply, says why the next one is not possible. */
 uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
                    const uint8_t *payload, uint64_t payload_bytes);
 uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,

@@ -158,6 +158,7 @@ uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t c
                    const uint8_t *payload, uint64_t payload_bytes)
 {
     const struct rpc_calls *calls = &endpoint->calls;
+    assert(count > 0);
     if (unlikely(endpoint->call_bar != CRPC_OK)) {
         return 0;
     }
@@ -175,6 +176,7 @@ static_assert(offsetof(crpc_op, payload_bytes) % 8 == 0 &&
 uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
                      const uint8_t *payload, uint64_t payload_bytes_max)
 {
+    assert(count > 0);
     if (unlikely(endpoint->reply_bar != CRPC_OK)) {
         return 0;
     }

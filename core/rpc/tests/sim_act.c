@@ -118,6 +118,9 @@ static void call_run(struct sim *sim, struct sim_side *side, uint32_t count)
         bytes += op->payload_bytes;
         made++;
     }
+    if (made == 0) {
+        return;
+    }
     uint32_t taken = 0, run;
     do { /* one without a deadline ends before one with */
         run = rpc_calls(side->endpoint, &ops[taken], made - taken, payload, sizeof(payload));
@@ -259,6 +262,9 @@ static void reply_run(struct sim *sim, struct sim_side *side)
         bytes += op->payload_bytes;
         reported += !(op->flags & CRPC_OP_QUIET);
         made++;
+    }
+    if (made == 0) {
+        return;
     }
     uint32_t taken = rpc_replies(side->endpoint, ops, made, payload, sizeof(payload));
     if (taken < made) {
