@@ -30,7 +30,7 @@ check "for a time, with a deep queue" measure --read -t 0.1 -q 1000 -s 1
 check "is that time, and a doorbell is for many" json "0.1 <= rows[0]['seconds'] < 20 and rows[0]['doorbells_per_op'] < 0.5 and rows[0]['signaled_wqes_per_op'] < 0.5"
 check "a deep queue" measure --send -q 2000 -n 10000 -s 8
 check "loses nothing" json "$all_right and rows[0]['ops'] == 10000"
-check "a table for people" bash -c "timeout 60 '$perf' client --write -s 8M -n 2 --both $address:7477 | grep -qE '^ +8388608 +[0-9]+ +[0-9.]+ [kMG]?B +[0-9.]+[kMG]? +[0-9.]+ [kMG]?B +[0-9.]+[mu]?s'"
+check "a table for people" bash -c "timeout 60 '$perf' client --write -s 8M -n 2 -q 2 --both $address:7477 | grep -qE '^ +8388608 +[0-9]+ +[0-9.]+ [kMG]?B +[0-9.]+[kMG]? +[0-9.]+ [kMG]?B +[0-9.]+[mu]?s'"
 
 # Datagrams: no more than there are receives at once, so that none is lost.
 check "datagrams" measure --send --datagrams -s 500 -n 64 -q 16
