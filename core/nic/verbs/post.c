@@ -32,6 +32,13 @@ static struct ibv_send_wr *chain_next(struct verbs_queue_pair *queue_pair,
     return wqe;
 }
 
+/* The WQE that was posted last is a READ or an atomic. */
+static void count_read(struct verbs_queue_pair *queue_pair)
+{
+    queue_pair->reads_before_end = queue_pair->reads_end;
+    queue_pair->reads_end = queue_pair->device.base.posted;
+}
+
 /* `opcode` is a constant at each call, and so is whether the payload may be read here. */
 static inline __attribute__((always_inline)) void
 post_write(struct nic_queue_pair *base, enum ibv_wr_opcode opcode, bool readable,
@@ -80,6 +87,7 @@ void verbs_post_read(struct nic_queue_pair *base, const struct nic_transfer *tra
         return;
     }
     chain_next(to_verbs_queue_pair(base), transfer, flags)->opcode = IBV_WR_RDMA_READ;
+    count_read(to_verbs_queue_pair(base));
 }
 
 void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
@@ -95,6 +103,9 @@ void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_
     wqe->opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
     wqe->send_flags |= in_wqe ? IBV_SEND_INLINE : 0;
     base->stats.inline_wqes += in_wqe;
+    if (read) {
+        count_read(to_verbs_queue_pair(base));
+    }
     wqe->num_sge = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (pieces[i].bytes != 0) {
@@ -119,12 +130,16 @@ void verbs_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *ato
     wqe->wr.atomic.rkey = atomic->remote_key;
     wqe->wr.atomic.compare_add = atomic->swap ? atomic->compare : atomic->operand;
     wqe->wr.atomic.swap = atomic->swap ? atomic->operand : 0;
+    count_read(to_verbs_queue_pair(base));
 }
 
 void verbs_fence_last(struct nic_queue_pair *base)
 {
     struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
-    if (likely(queue_pair->chained > 0)) { /* a post on a failed queue pair is discarded */
+    const uint32_t end = queue_pair->reads_end == base->posted ? queue_pair->reads_before_end
+                                                               : queue_pair->reads_end;
+    const bool waits = !to_verbs_nic(base->nic)->soft_roce || (int32_t)(end - base->completed) > 0;
+    if (waits && likely(queue_pair->chained > 0)) { /* a post on a failed queue pair is discarded */
         queue_pair->chain[queue_pair->chained - 1].send_flags |= IBV_SEND_FENCE;
     }
 }

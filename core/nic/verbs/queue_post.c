@@ -86,10 +86,12 @@ static int set_pieces(struct ibv_sge *list, const struct nic_piece *pieces, uint
     return used;
 }
 
-static unsigned send_flags(uint32_t flags, bool signaled)
+static unsigned send_flags(const struct verbs_queue *queue, uint32_t flags, bool signaled)
 {
+    const bool waits = !to_verbs_nic(queue->device.base.nic)->soft_roce ||
+                       (int32_t)(queue->reads_end - queue->device.base.sends.consumer) > 0;
     return (signaled ? (unsigned)IBV_SEND_SIGNALED : 0) |
-           (flags & NIC_WORK_FENCE ? (unsigned)IBV_SEND_FENCE : 0) |
+           (flags & NIC_WORK_FENCE && waits ? (unsigned)IBV_SEND_FENCE : 0) |
            (flags & NIC_WORK_SOLICITED ? (unsigned)IBV_SEND_SOLICITED : 0) |
            (flags & NIC_WORK_INLINE ? (unsigned)IBV_SEND_INLINE : 0);
 }
@@ -125,7 +127,7 @@ static bool post_one(struct verbs_queue *queue, const struct nic_work *work,
     struct ibv_send_wr *wqe = &queue->chain[queue->chained++];
     wqe->wr_id = position;
     wqe->opcode = (enum ibv_wr_opcode)verbs_opcodes[work->opcode];
-    wqe->send_flags = send_flags(work->flags, nic_queue_wants_cqe(base, work->flags, 1));
+    wqe->send_flags = send_flags(queue, work->flags, nic_queue_wants_cqe(base, work->flags, 1));
     if (nic_opcode_is_atomic(work->opcode)) {
         set_atomic(base, wqe, work, position);
     } else {
@@ -140,6 +142,9 @@ static bool post_one(struct verbs_queue *queue, const struct nic_work *work,
         wqe->invalidate_rkey = work->immediate;
     } else {
         wqe->imm_data = htonl(work->immediate);
+    }
+    if (work->opcode == NIC_READ || nic_opcode_is_atomic(work->opcode)) {
+        queue->reads_end = position + 1;
     }
     tracking_post_op(&base->sends, position, position + 1, work->user_data,
                      nic_queue_state(base, work->flags), work->opcode);

@@ -37,8 +37,13 @@ struct verbs_nic {
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
 };
 
+/* Fences. A device that comes to a WQE with a fence waits for the READs and atomics before it. Soft-RoCE
+ * (Linux 6.1) looks again when it resends one that is a READ or an atomic itself, and then waits for that one,
+ * for ever. So it is told of a fence only if there is something to wait for. */
 struct verbs_queue_pair {
     struct device_queue_pair device;
+    uint32_t reads_end;                    /* WQEs posted up to the last READ or atomic, with it */
+    uint32_t reads_before_end;             /* likewise up to the one before */
     uint32_t chained;                      /* WQEs posted since the last ring */
     struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own row of `pieces` */
     struct ibv_sge pieces[VERBS_CHAIN][NIC_PIECES_MAX];
@@ -88,6 +93,7 @@ struct verbs_way {
 
 struct verbs_queue {
     struct device_queue device;
+    uint32_t reads_end;        /* the position behind the last READ or atomic */
     uint32_t chained;          /* of `chain`, since the last ring */
     struct ibv_send_wr *chain; /* linked; each uses its own part of `pieces` */
     struct ibv_sge *pieces;

@@ -254,6 +254,44 @@ static void test_inline(void **state)
     verbs_queue_pair_destroy(queue_pair);
 }
 
+/* Whether the device is told of a fence with what was posted last. */
+static bool fenced(struct nic_queue_pair *queue_pair)
+{
+    verbs_fence_last(queue_pair);
+    verbs_ring_doorbell(queue_pair);
+    return fake.posts[fake.post_count - 1].flags & IBV_SEND_FENCE;
+}
+
+/* Soft-RoCE is told only if READs or atomics before it may be under way: it would wait for itself (verbs.h). */
+static void test_fences(void **state)
+{
+    struct nic_queue_pair *queue_pair = create(*state, 5);
+    struct nic_transfer read = {.bytes = 8};
+    struct nic_atomic add = {.operand = 1};
+    struct nic_piece piece = {.bytes = 8};
+    queue_pair->nic->atomics = true;
+    queue_pair->nic->pieces_max = 1;
+    post(queue_pair, 1, 8, 0);
+    assert_true(fenced(queue_pair));
+    to_verbs_nic(queue_pair->nic)->soft_roce = true;
+    post(queue_pair, 1, 8, 0);
+    assert_false(fenced(queue_pair));
+    verbs_post_read(queue_pair, &read, NIC_POST_SIGNALED);
+    assert_false(fenced(queue_pair));
+    post(queue_pair, 1, 8, 0);
+    assert_true(fenced(queue_pair));
+    verbs_post_atomic(queue_pair, &add, NIC_POST_SIGNALED);
+    assert_true(fenced(queue_pair));
+    queue_pair->completed = 3;
+    verbs_post_pieces(queue_pair, true, &read, &piece, 1, NIC_POST_SIGNALED);
+    assert_true(fenced(queue_pair)); /* of the atomic nobody has heard */
+    queue_pair->completed = 6;
+    verbs_post_atomic(queue_pair, &add, NIC_POST_SIGNALED);
+    assert_false(fenced(queue_pair));
+    queue_pair->completed = 0; /* to be discarded */
+    verbs_queue_pair_destroy(queue_pair);
+}
+
 static void test_plain_write(void **state)
 {
     struct nic_queue_pair *queue_pair = create(*state, 5);
@@ -568,6 +606,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_chain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inline, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fences, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plain_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused_post, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refill, set_up, tear_down),

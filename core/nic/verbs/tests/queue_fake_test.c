@@ -1,6 +1,8 @@
-/* queue_refused_test.c: a library that refuses ops of a queue with user data in the middle of a chain, which no
- * device does on demand. Each op that was accepted completes once all the same, also those that the device
- * has taken before, and whose completions come later than the refusal. Runs without RDMA.
+/* queue_fake_test.c: queues with user data, and the calls into libibverbs are the test's. Runs without RDMA.
+ *
+ * A library that refuses ops in the middle of a chain, which no device does on demand: each op that was
+ * accepted completes once all the same, also those that the device has taken before, and whose completions
+ * come later than the refusal. And when the device is told of a fence.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +17,7 @@
 #include "nic/verbs/verbs.h"
 
 #define NUMBER 5u
+#define SENDS 16u
 #define OPS 8u
 #define TAKEN 5u /* of these; the device refuses the others */
 
@@ -30,6 +33,9 @@ static struct {
     struct verbs_queue queue;
     struct ibv_send_wr chain[VERBS_QUEUE_CHAIN];
     struct ibv_sge pieces[VERBS_QUEUE_CHAIN];
+    uint64_t results[SENDS]; /* of atomics */
+    bool takes_all;
+    unsigned flags; /* of the op that was taken last */
 } rig;
 
 static int fake_poll(struct ibv_cq *cq, int capacity, struct ibv_wc *entries)
@@ -45,6 +51,12 @@ static int fake_poll(struct ibv_cq *cq, int capacity, struct ibv_wc *entries)
 static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *list, struct ibv_send_wr **bad)
 {
     (void)qp;
+    if (rig.takes_all) {
+        for (; list; list = list->next) {
+            rig.flags = list->send_flags;
+        }
+        return 0;
+    }
     for (uint32_t i = 0; i < TAKEN; i++) {
         list = list->next;
     }
@@ -64,7 +76,7 @@ static void make(enum nic_queue_table table)
 {
     struct nic *nic = &rig.nic.device.base;
     struct nic_queue_options options = {
-        .kind = NIC_QUEUE_RC, .table = table, .sends = 16, .send_pieces = 1};
+        .kind = NIC_QUEUE_RC, .table = table, .sends = SENDS, .send_pieces = 1};
     memset(&rig, 0, sizeof(rig));
     rig.context.ops.poll_cq = fake_poll;
     rig.context.ops.post_send = fake_post_send;
@@ -73,7 +85,7 @@ static void make(enum nic_queue_table table)
     rig.nic.device.queue_sources[table] = &rig.source.device;
     nic->operations = &verbs_operations;
     nic_queue_init(&rig.queue.device.base, nic, &options);
-    assert_true(nic_queue_make_tables(&rig.queue.device.base, 16, 0));
+    assert_true(nic_queue_make_tables(&rig.queue.device.base, SENDS, 0));
     rig.queue.device.pair.base.number = NUMBER;
     rig.queue.device.pair.qp = &rig.qp;
     rig.queue.device.base.pair = &rig.queue.device.pair.base;
@@ -138,11 +150,55 @@ static void test_sparse(void **state)
     run(NIC_TABLE_SPARSE, OPS);
 }
 
+/* Whether the device is told of a fence with this op, which asks for one. */
+static bool fenced(uint8_t opcode)
+{
+    struct nic_work work = {.opcode = opcode, .flags = NIC_WORK_FENCE | NIC_WORK_SIGNAL};
+    const uint32_t key = 0;
+    assert_int_equal(verbs_queue_post(&rig.queue.device.base, &work, &key, NULL, 1), 1);
+    verbs_queue_ring(&rig.queue.device.base);
+    return rig.flags & IBV_SEND_FENCE;
+}
+
+/* All up to the op at this position has completed. */
+static void complete(uint64_t position)
+{
+    crpc_completion done[OPS];
+    uint32_t errors;
+    rig.entries[rig.count++] = (struct ibv_wc){.qp_num = NUMBER, .wr_id = position};
+    verbs_queue_poll(&rig.nic.device.base, done, OPS, &errors);
+    assert_int_equal(errors, 0);
+}
+
+static void test_fences(void **state)
+{
+    (void)state;
+    make(NIC_TABLE_DENSE);
+    rig.queue.device.base.results = rig.results;
+    rig.takes_all = true;
+    assert_true(fenced(NIC_WRITE)); /* 0: nothing is before it, but that is the device's affair */
+    rig.nic.soft_roce = true;
+    assert_false(fenced(NIC_WRITE));    /* 1 */
+    assert_false(fenced(NIC_READ));     /* 2: no READ is before it */
+    assert_true(fenced(NIC_WRITE));     /* 3 */
+    assert_true(fenced(NIC_FETCH_ADD)); /* 4 */
+    complete(3);
+    assert_true(fenced(NIC_WRITE)); /* 5: of the FETCH_ADD nobody has heard */
+    complete(4);
+    assert_false(fenced(NIC_COMPARE_SWAP)); /* 6 */
+    complete(6);
+    assert_false(fenced(NIC_READ)); /* 7 */
+    rig.queue.device.base.results = NULL;
+    nic_queue_release(&rig.queue.device.base);
+    table_free(&rig.nic.device.queues_by_number);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_fences),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
