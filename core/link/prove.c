@@ -212,8 +212,7 @@ static void say(struct link *link, const struct link_word *word)
         .immediate = index + 1,
     };
     assert(proof->said <= LINK_WORDS && nic_send_room(queue_pair) > 0);
-    operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED);
-    operations->ring_doorbell(queue_pair);
+    operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED | NIC_POST_RING);
 }
 
 void link_prove_begin(struct link *link)

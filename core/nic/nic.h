@@ -188,6 +188,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 #define NIC_POST_SIGNALED 0x1u  /* request a completion of this WQE, regardless of the interval */
 #define NIC_POST_INLINE 0x2u    /* post_pieces: the processor copies the pieces */
 #define NIC_POST_IMMEDIATE 0x4u /* post_foreign_write: with an immediate */
+#define NIC_POST_RING 0x8u      /* post_write_immediate: ring the doorbell, too */
 
 struct nic_transfer {
     uint64_t local_address;
@@ -296,7 +297,7 @@ struct nic_operations {
     void (*queue_pair_fail)(struct nic_queue_pair *queue_pair);
 
     /* Data path. The caller must check nic_send_room() > 0 before it posts. Nothing is sent before
-     * ring_doorbell. A post on a failed queue pair is discarded; the failure was or will be
+     * ring_doorbell, or a post with NIC_POST_RING. A post on a failed queue pair is discarded; the failure was or will be
      * reported. */
     void (*post_write_immediate)(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);

@@ -346,8 +346,7 @@ static inline void send_batch(struct rpc_endpoint *endpoint)
             .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent.replies_tail};
     }
     engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
-                                             signaled ? NIC_POST_SIGNALED : 0);
-    engine->operations->ring_doorbell(endpoint->link.queue_pair);
+                                             NIC_POST_RING | (signaled ? NIC_POST_SIGNALED : 0));
 
     if (unlikely(endpoint->out.batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);

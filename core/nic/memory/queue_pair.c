@@ -227,6 +227,9 @@ void memory_post_write_immediate(struct nic_queue_pair *base, const struct nic_t
                                  uint32_t flags)
 {
     post_any_write(base, MEMORY_WRITE_IMMEDIATE, transfer, flags);
+    if (flags & NIC_POST_RING) {
+        memory_ring_doorbell(base);
+    }
 }
 
 void memory_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,

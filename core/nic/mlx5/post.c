@@ -9,6 +9,45 @@
 #include "nic/mlx5/mlx5.h"
 #include "nic/mlx5/pieces.h"
 
+/* ---- Ringing --------------------------------------------------------------------------------- */
+
+/* The WQE behind a bind or an invalidate waits for it, as libmlx5 has it. Which WQE that is, is known
+ * when there is one, so this is done before the device hears of it: a WRITE alone costs nothing more.
+ * A NOP that fills the ring's end has no effect to wait with, so the one behind it waits, too. */
+static __attribute__((noinline)) void set_fence(struct mlx5_queue_pair *queue_pair)
+{
+    struct send_queue *queue = &queue_pair->queue;
+    uint32_t position = queue_pair->fence_position;
+    bool filler = true;
+    while (filler && position != queue->producer) {
+        struct mlx5_wqe_ctrl_seg *control = send_queue_at(queue, position);
+        filler = (be32toh(control->opmod_idx_opcode) & 0xffu) == MLX5_OPCODE_NOP;
+        if (!(control->fm_ce_se & MLX5_WQE_CTRL_FENCE)) { /* which includes the small one */
+            control->fm_ce_se |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
+        }
+        position += wqe_blocks((be32toh(control->qpn_ds) & WQE_UNITS_MAX) * WQE_UNIT_BYTES);
+    }
+    queue_pair->fence_position = position;
+    queue_pair->fence_wanted = filler;
+}
+
+/* Inline, since the one WRITE that a flush posts is rung at once. */
+static inline void ring(struct mlx5_queue_pair *queue_pair)
+{
+    if (unlikely(queue_pair->fence_wanted)) {
+        set_fence(queue_pair);
+    }
+    send_queue_ring(&queue_pair->queue);
+    queue_pair->device.base.stats.doorbells = queue_pair->queue.rings;
+}
+
+void mlx5_ring_doorbell(struct nic_queue_pair *base)
+{
+    ring(to_mlx5_queue_pair(base));
+}
+
+/* ---- Posting --------------------------------------------------------------------------------- */
+
 /* The place of a WQE of so many bytes. */
 static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
 {
@@ -70,6 +109,9 @@ void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_tra
                                uint32_t flags)
 {
     post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, true, transfer, flags);
+    if (flags & NIC_POST_RING) {
+        ring(to_mlx5_queue_pair(base));
+    }
 }
 
 void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
@@ -161,26 +203,6 @@ void mlx5_fence_last(struct nic_queue_pair *base)
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
-/* The WQE behind a bind or an invalidate waits for it, as libmlx5 has it. Which WQE that is, is known
- * when there is one, so this is done before the device hears of it: a WRITE alone costs nothing more.
- * A NOP that fills the ring's end has no effect to wait with, so the one behind it waits, too. */
-static __attribute__((noinline)) void set_fence(struct mlx5_queue_pair *queue_pair)
-{
-    struct send_queue *queue = &queue_pair->queue;
-    uint32_t position = queue_pair->fence_position;
-    bool filler = true;
-    while (filler && position != queue->producer) {
-        struct mlx5_wqe_ctrl_seg *control = send_queue_at(queue, position);
-        filler = (be32toh(control->opmod_idx_opcode) & 0xffu) == MLX5_OPCODE_NOP;
-        if (!(control->fm_ce_se & MLX5_WQE_CTRL_FENCE)) { /* which includes the small one */
-            control->fm_ce_se |= MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
-        }
-        position += wqe_blocks((be32toh(control->qpn_ds) & WQE_UNITS_MAX) * WQE_UNIT_BYTES);
-    }
-    queue_pair->fence_position = position;
-    queue_pair->fence_wanted = filler;
-}
-
 static void end_local(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const void *wqe_end,
                       uint32_t key, uint32_t flags)
 {
@@ -234,17 +256,7 @@ void mlx5_post_invalidate(struct nic_queue_pair *base, struct nic_window *window
     end_local(queue_pair, wqe, wqe_end, window->remote_key, flags);
 }
 
-/* ---- Ringing --------------------------------------------------------------------------------- */
-
-void mlx5_ring_doorbell(struct nic_queue_pair *base)
-{
-    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
-    if (unlikely(queue_pair->fence_wanted)) {
-        set_fence(queue_pair);
-    }
-    send_queue_ring(&queue_pair->queue);
-    base->stats.doorbells = queue_pair->queue.rings;
-}
+/* ---- Receives -------------------------------------------------------------------------------- */
 
 void mlx5_refill(struct nic *base)
 {

@@ -62,6 +62,9 @@ void verbs_post_write_immediate(struct nic_queue_pair *base, const struct nic_tr
                                 uint32_t flags)
 {
     post_write(base, IBV_WR_RDMA_WRITE_WITH_IMM, true, transfer, flags);
+    if (flags & NIC_POST_RING) {
+        verbs_ring_doorbell(base);
+    }
 }
 
 void verbs_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
