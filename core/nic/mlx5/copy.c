@@ -34,6 +34,18 @@ static void copy_sse2(void *to, const void *from, uint32_t bytes)
     }
 }
 
+__attribute__((target("avx"))) static void copy_avx(void *to, const void *from, uint32_t bytes)
+{
+    __m256i *out = to;
+    const __m256i *in = from;
+    for (uint32_t i = 0; i < bytes / sizeof(*in); i += 2) {
+        __m256i a = _mm256_load_si256(in + i);
+        __m256i b = _mm256_load_si256(in + i + 1);
+        _mm256_stream_si256(out + i, a);
+        _mm256_stream_si256(out + i + 1, b);
+    }
+}
+
 __attribute__((target("avx512f"))) static void copy_avx512(void *to, const void *from,
                                                            uint32_t bytes)
 {
@@ -71,6 +83,8 @@ int copy_possible(enum copy_kind kind)
 #if defined(__x86_64__)
     case COPY_AVX512:
         return __builtin_cpu_supports("avx512f") != 0;
+    case COPY_AVX:
+        return __builtin_cpu_supports("avx") != 0;
     case COPY_SSE2: /* part of x86-64 */
 #elif defined(__aarch64__)
     case COPY_NEON: /* part of arm64 */
@@ -84,7 +98,7 @@ int copy_possible(enum copy_kind kind)
 
 enum copy_kind copy_choose(void)
 {
-    static const enum copy_kind best_first[] = {COPY_AVX512, COPY_NEON, COPY_SSE2};
+    static const enum copy_kind best_first[] = {COPY_AVX512, COPY_AVX, COPY_NEON, COPY_SSE2};
     for (unsigned i = 0; i < sizeof(best_first) / sizeof(best_first[0]); i++) {
         if (copy_possible(best_first[i])) {
             return best_first[i];
@@ -99,6 +113,9 @@ void copy_blocks(enum copy_kind kind, void *to, const void *from, uint32_t bytes
 #if defined(__x86_64__)
     case COPY_SSE2:
         copy_sse2(to, from, bytes);
+        return;
+    case COPY_AVX:
+        copy_avx(to, from, bytes);
         return;
     case COPY_AVX512:
         copy_avx512(to, from, bytes);

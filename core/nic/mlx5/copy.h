@@ -15,6 +15,7 @@
 enum copy_kind {
     COPY_WORDS = 0, /* 8-byte stores, which every processor has */
     COPY_SSE2,      /* four of 16 bytes */
+    COPY_AVX,       /* two of 32 bytes */
     COPY_AVX512,    /* one of 64 bytes */
     COPY_NEON,      /* two of 32 bytes */
 };

@@ -316,7 +316,7 @@ static void test_copies(void **state)
 {
     static _Alignas(64) uint8_t from[1024];
     static _Alignas(64) uint8_t to[1024 + 128];
-    static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX512, COPY_NEON};
+    static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX, COPY_AVX512, COPY_NEON};
     uint32_t possible = 0;
     (void)state;
     for (uint32_t i = 0; i < sizeof(from); i++) {

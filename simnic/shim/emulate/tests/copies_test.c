@@ -73,7 +73,7 @@ static void blocks_of_the_library_are_one_trap(void **state)
 
 static void pushes_of_copyrpc_are_one_trap(void **state)
 {
-    static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX512, COPY_NEON};
+    static const enum copy_kind kinds[] = {COPY_WORDS, COPY_SSE2, COPY_AVX, COPY_AVX512, COPY_NEON};
     unsigned possible = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
