@@ -146,6 +146,15 @@ static inline bool completion_is_ours(const struct mlx5_cqe64 *entry, uint32_t l
     return ((*(const volatile uint8_t *)&entry->op_own ^ lap) & MLX5_CQE_OWNER_MASK) == 0;
 }
 
+/* Returns true if `next` would return a completion. */
+static inline bool completion_queue_ready(const struct completion_queue *queue,
+                                          enum completion_layout layout)
+{
+    return (layout != COMPLETION_PLAIN && queue->block.count != 0) ||
+           completion_is_ours((const struct mlx5_cqe64 *)(const void *)queue->place, queue->lap,
+                              layout);
+}
+
 static inline __attribute__((always_inline)) const struct mlx5_cqe64 *
 completion_queue_next(struct completion_queue *queue, enum completion_layout layout)
 {

@@ -42,20 +42,21 @@ static void describe_error(const struct mlx5_cqe64 *entry, bool receive,
 
 /* ---- Receives -------------------------------------------------------------------------------- */
 
+#define ENTRY_TOOK_RECEIVE 0x1u
+#define ENTRY_GIVEN 0x2u /* *completion is one */
+
 /* What is not a WRITE with immediate: an error; a peer's SEND, which no one here sends; an entry
- * that was dropped; or nothing we know. Returns whether *completion is one. */
-static __attribute__((cold, noinline)) bool receive_other(struct mlx5_nic *nic,
-                                                          const struct mlx5_cqe64 *entry,
-                                                          bool *took_receive,
-                                                          struct nic_completion *completion)
+ * that was dropped; or nothing we know. Returns ENTRY_*. */
+static __attribute__((cold, noinline)) uint32_t receive_other(struct mlx5_nic *nic,
+                                                              const struct mlx5_cqe64 *entry,
+                                                              struct nic_completion *completion)
 {
     uint8_t opcode = completion_opcode(entry);
     struct nic_queue_pair *queue_pair =
         table_get(&nic->device.by_number, completion->queue_pair_number);
-    *took_receive = true;
     switch (opcode) {
     case COMPLETION_DROPPED:
-        return false;
+        return ENTRY_TOOK_RECEIVE;
     case MLX5_CQE_RESP_SEND:
     case MLX5_CQE_RESP_SEND_IMM:
     case MLX5_CQE_RESP_SEND_INV:
@@ -66,15 +67,14 @@ static __attribute__((cold, noinline)) bool receive_other(struct mlx5_nic *nic,
         describe_error(entry, true, completion);
         break;
     default:
-        *took_receive = false;
         nic->device.base.unknown_completions++;
-        return false;
+        return 0;
     }
     if (queue_pair && !queue_pair->failed) {
         mlx5_queue_pair_fail(queue_pair);
     }
     completion->completed = queue_pair ? queue_pair->completed : 0;
-    return true;
+    return ENTRY_TOOK_RECEIVE | ENTRY_GIVEN;
 }
 
 static inline __attribute__((always_inline)) uint32_t
@@ -87,22 +87,21 @@ poll_receives(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t
     uint32_t taken = 0;
     while (count < capacity && (entry = completion_queue_next(queue, layout)) != NULL) {
         struct nic_completion *completion = &completions[count];
-        bool took_receive = true;
-        bool given = true;
+        uint32_t is = ENTRY_TOOK_RECEIVE | ENTRY_GIVEN;
         completion->queue_pair_number = completion_number(entry);
         completion->kind = NIC_COMPLETION_RECEIVE;
         completion->immediate = be32toh(entry->imm_inval_pkey);
         completion->byte_count = be32toh(entry->byte_cnt);
         if (unlikely(completion_opcode(entry) != MLX5_CQE_RESP_WR_IMM)) {
-            given = receive_other(nic, entry, &took_receive, completion);
+            is = receive_other(nic, entry, completion);
         }
-        if (likely(took_receive)) {
+        if (likely(is & ENTRY_TOOK_RECEIVE)) {
             taken++;
             if (unlikely(!receive_queue_free(&nic->receive_queue, be16toh(entry->wqe_counter)))) {
                 nic->device.base.unknown_completions++;
             }
         }
-        count += given;
+        count += is / ENTRY_GIVEN;
         completion_queue_advance(queue, layout);
     }
     nic->device.base.receives_posted -= taken;
@@ -122,11 +121,11 @@ static inline void send_done(struct mlx5_nic *nic, struct mlx5_queue_pair *queue
     queue_pair->queue.consumer = queue_pair->tracking.consumer;
 }
 
-static inline __attribute__((always_inline)) uint32_t poll_sends(struct mlx5_nic *nic,
-                                                                 struct nic_completion *completions,
-                                                                 uint32_t capacity,
-                                                                 enum completion_layout layout)
+/* Not inlined, since most polls have no use for it: few WQEs are signaled. */
+static __attribute__((noinline)) uint32_t
+poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
 {
+    const enum completion_layout layout = nic->sends.layout;
     struct completion_queue *queue = &nic->sends;
     const struct mlx5_cqe64 *entry;
     uint32_t count = 0;
@@ -167,13 +166,13 @@ static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic 
                                                                 uint32_t capacity,
                                                                 enum completion_layout layout)
 {
-    if (nic->device.send_outstanding == 0) {
-        return poll_receives(nic, completions, capacity, layout);
+    const bool sending = nic->device.send_outstanding != 0;
+    const uint32_t share = sending ? capacity - capacity / 8 : capacity;
+    const uint32_t receives = poll_receives(nic, completions, share, layout);
+    uint32_t count = receives;
+    if (sending && unlikely(completion_queue_ready(&nic->sends, layout))) {
+        count += poll_sends(nic, completions + count, capacity - count);
     }
-    uint32_t share = capacity - capacity / 8;
-    uint32_t receives = poll_receives(nic, completions, share, layout);
-    uint32_t count =
-        receives + poll_sends(nic, completions + receives, capacity - receives, layout);
     if (unlikely(receives == share && count < capacity)) {
         count += poll_receives(nic, completions + count, capacity - count, layout);
     }
