@@ -404,9 +404,33 @@ void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns);
 /* The endpoint had no open call, and has one now. */
 void rpc_first_call(struct rpc_endpoint *endpoint);
 void endpoint_flush(struct rpc_endpoint *endpoint);
+/* An op was refused because of the peer's request limit, which has grown. */
+void rpc_report_room(struct rpc_endpoint *endpoint);
 /* Merges limits that the peer published. Returns false if they are impossible. */
-bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
-                           uint64_t batch_limit);
+static inline bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
+                                         uint64_t batch_limit)
+{
+    struct rpc_out *out = &endpoint->out;
+    /* A peer can only grant what it has consumed of what we sent, plus its share or window. A grant
+     * for requests that are still in the staging ring would let it overflow. */
+    if (unlikely(request_limit > out->request_sent + endpoint->peer.request_bytes ||
+                 batch_limit > out->batches_sent + endpoint->peer.batch_window)) {
+        return false;
+    }
+    if (request_limit > out->request_limit) {
+        out->request_limit = request_limit;
+        if (unlikely(endpoint->link.refused)) {
+            rpc_report_room(endpoint);
+        }
+    }
+    if (batch_limit > out->batch_limit) {
+        out->batch_limit = batch_limit;
+        if (out->batch_messages > 0 || unlikely(endpoint->leave == LEAVE_WANTED)) {
+            list_append_once(&endpoint->engine->work, &endpoint->work_link);
+        }
+    }
+    return true;
+}
 void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed);
 void endpoint_read_timer(struct rpc_endpoint *endpoint);
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint);

@@ -32,33 +32,73 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 
 /* ---- Batches --------------------------------------------------------------------------------- */
 
+/* A batch's header as it was when it was read. */
+struct batch_header {
+    uint64_t request_limit;
+    uint64_t batch_limit;
+    uint64_t sequence_and_bytes;
+    uint64_t count_and_flags; /* and zero */
+};
+
+static inline struct batch_header load_batch_header(const uint8_t *place)
+{
+    static_assert(offsetof(struct wire_batch, batch_limit) == 8 &&
+                      offsetof(struct wire_batch, sequence) == 16 &&
+                      offsetof(struct wire_batch, bytes) == 20 &&
+                      offsetof(struct wire_batch, message_count) == 24 &&
+                      offsetof(struct wire_batch, flags) == 26,
+                  "the words of a batch's header");
+    const uint64_t *words = (const uint64_t *)(const void *)place;
+    return (struct batch_header){.request_limit = wire_load(&words[0]),
+                                 .batch_limit = wire_load(&words[1]),
+                                 .sequence_and_bytes = wire_load(&words[2]),
+                                 .count_and_flags = wire_load(&words[3])};
+}
+
+/* Most have these bytes, are next in the sequence, and have messages and no flags. */
+static inline bool batch_plain(const struct rpc_endpoint *endpoint,
+                               const struct batch_header *header, uint32_t bytes)
+{
+    return header->sequence_and_bytes == (endpoint->in.sequence_expected | (uint64_t)bytes << 32) &&
+           header->count_and_flags - 1 < WIRE_MESSAGES_MAX;
+}
+
+/* One that is not plain may be one with FIN. Otherwise returns what is wrong with it. */
+static __attribute__((cold, noinline)) const char *batch_fault(const struct rpc_endpoint *endpoint,
+                                                               uint64_t sequence_and_bytes,
+                                                               uint64_t count_and_flags,
+                                                               uint32_t bytes)
+{
+    const uint16_t message_count = (uint16_t)count_and_flags;
+    const uint64_t flags = count_and_flags >> 16;
+    if (sequence_and_bytes >> 32 != bytes) {
+        return "a batch's length is not that of its immediate";
+    }
+    if ((uint32_t)sequence_and_bytes != endpoint->in.sequence_expected) {
+        return "a batch is out of sequence";
+    }
+    if (flags & ~(uint64_t)WIRE_BATCH_FIN) {
+        return "a batch has reserved bits set";
+    }
+    if (message_count == 0 && !(flags && bytes == WIRE_BATCH_HEADER_BYTES)) {
+        return "a batch is empty";
+    }
+    return endpoint->in.fin != FIN_NONE ? "it took leave twice" : NULL;
+}
+
 /* Reads and checks the header of the next batch; false if the connection has ended over it. */
 static bool begin_batch(struct rpc_endpoint *endpoint)
 {
-    uint32_t bytes =
+    const uint32_t bytes =
         endpoint->in.arrivals[endpoint->in.arrivals_head++ & endpoint->in.arrivals_mask];
-    const struct wire_batch *wire =
-        (const struct wire_batch *)(const void *)ring_at(&endpoint->in.ring, endpoint->in.parsed);
-    uint64_t request_limit = wire_load(&wire->request_limit);
-    uint64_t batch_limit = wire_load(&wire->batch_limit);
-    uint32_t sequence = wire_load(&wire->sequence);
-    uint32_t wire_bytes = wire_load(&wire->bytes);
-    uint16_t message_count = wire_load(&wire->message_count);
-    uint16_t flags = wire_load(&wire->flags);
-    bool fin = flags & WIRE_BATCH_FIN;
-
-    const char *fault = NULL;
-    if (wire_bytes != bytes) {
-        fault = "a batch's length is not that of its immediate";
-    } else if (sequence != endpoint->in.sequence_expected) {
-        fault = "a batch is out of sequence";
-    } else if (flags & ~WIRE_BATCH_FIN || wire_load(&wire->zero) != 0) {
-        fault = "a batch has reserved bits set";
-    } else if (message_count == 0 && !(fin && bytes == WIRE_BATCH_HEADER_BYTES)) {
-        fault = "a batch is empty";
-    } else if (fin && endpoint->in.fin != FIN_NONE) {
-        fault = "it took leave twice";
-    } else if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
+    const struct batch_header header =
+        load_batch_header(ring_at(&endpoint->in.ring, endpoint->in.parsed));
+    const bool plain = likely(batch_plain(endpoint, &header, bytes));
+    const char *fault =
+        plain ? NULL
+              : batch_fault(endpoint, header.sequence_and_bytes, header.count_and_flags, bytes);
+    if (likely(!fault) &&
+        unlikely(!endpoint_merge_limits(endpoint, header.request_limit, header.batch_limit))) {
         fault = "a batch grants more than there is";
     }
     if (unlikely(fault)) {
@@ -66,15 +106,15 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         return false;
     }
     endpoint->in.sequence_expected++;
-    endpoint->in.fin = endpoint->in.fin != FIN_NONE ? FIN_BEFORE : FIN_NONE;
-    endpoint->in.batch_left = message_count;
+    endpoint->in.batch_left = (uint16_t)header.count_and_flags;
     endpoint->in.batch_end = endpoint->in.parsed + bytes;
     endpoint->in.parsed += WIRE_BATCH_HEADER_BYTES;
-    if (unlikely(message_count == 0)) {
-        endpoint->in.held_batches++;
+    if (unlikely(endpoint->in.fin != FIN_NONE)) {
+        endpoint->in.fin = FIN_BEFORE;
     }
-    if (unlikely(fin)) {
+    if (unlikely(!plain)) { /* then it has FIN */
         endpoint->in.fin = FIN_WITH_BATCH;
+        endpoint->in.held_batches += endpoint->in.batch_left == 0;
         endpoint_leave(endpoint);
     }
     return true;
@@ -111,13 +151,13 @@ static inline struct message load_message(const uint8_t *place)
 
 /* Why a request is not to be had. */
 static __attribute__((cold, noinline)) const char *
-request_fault(const struct rpc_endpoint *endpoint, const struct message *message)
+request_fault(const struct rpc_endpoint *endpoint, struct message message)
 {
-    if (endpoint->in.request_arrived + wire_charge(message->payload_bytes) >
+    if (endpoint->in.request_arrived + wire_charge(message.payload_bytes) >
         endpoint->in.request_published) {
         return "its requests exceed their limit";
     }
-    if (endpoint->owed.allowance + wire_charge(message->limit_or_status) >
+    if (endpoint->owed.allowance + wire_charge(message.limit_or_status) >
         endpoint->owed.allowance_max) {
         return "its requests ask for more reply than its ring holds";
     }
@@ -136,10 +176,12 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
                  index >= endpoint->owed.slot_count ||
                  endpoint->owed.slots[index].reply_bytes_bound > 0 ||
                  endpoint->in.fin == FIN_BEFORE)) {
-        return request_fault(endpoint, message);
+        return request_fault(endpoint, *message);
     }
     /* The sequence counts from 1, and skips 0 when it wraps. */
-    endpoint->owed.token_sequence += 1 + unlikely(endpoint->owed.token_sequence == UINT32_MAX);
+    if (unlikely(++endpoint->owed.token_sequence == 0)) {
+        endpoint->owed.token_sequence = 1;
+    }
     uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | message->call_id;
     endpoint->owed.slots[index] =
         (struct rpc_request){.token = token,
@@ -165,22 +207,22 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
 
 /* Why a response is not to be had. */
 static __attribute__((cold, noinline)) const char *
-response_fault(const struct rpc_endpoint *endpoint, const struct message *message)
+response_fault(const struct rpc_endpoint *endpoint, struct message message)
 {
-    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
+    uint32_t index = message.call_id & WIRE_CALL_INDEX_MASK;
     if (index >= endpoint->calls.max) {
         return "a response's call id is out of range";
     }
     const struct rpc_call *call = &endpoint->calls.slots[index];
     if (call->state == CALL_FREE || call->state == CALL_ANSWERED ||
-        call->call_id != message->call_id) {
+        call->call_id != message.call_id) {
         return "a response answers no call";
     }
-    if (message->payload_bytes > call->reply_bytes_max) {
+    if (message.payload_bytes > call->reply_bytes_max) {
         return "a response is longer than was allowed";
     }
-    return message->method != 0 ? "a response has reserved bits set"
-                                : "a response's status is reserved";
+    return message.method != 0 ? "a response has reserved bits set"
+                               : "a response's status is reserved";
 }
 
 /* The response of a call that has ended before it. */
@@ -206,7 +248,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
                  call->state == CALL_FREE || call->state == CALL_ANSWERED ||
                  message->payload_bytes > call->reply_bytes_max || message->method != 0 ||
                  (status < 0 && status != CRPC_E_DROPPED))) {
-        return response_fault(endpoint, message);
+        return response_fault(endpoint, *message);
     }
     endpoint->in.held_allowance += call->allowance;
     *given = likely(call_live(call));
@@ -274,70 +316,101 @@ static __attribute__((cold, noinline)) bool take_word(struct rpc_endpoint *endpo
 
 static const char a_word[] = "neither request nor response";
 
-/* Parses messages of the batch until it ends or the output is full; false if the connection has
- * ended over one. Messages fill their batch exactly. */
-static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
+/* Takes a message, whose length is right. *given: whether *completion is one. */
+static inline __attribute__((always_inline)) const char *
+take_message(struct rpc_endpoint *endpoint, const struct message *message, const uint8_t *place,
+             crpc_completion *completion, bool *given)
 {
-    const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
-    uint64_t bytes_left = endpoint->in.batch_end - endpoint->in.parsed;
-    uint32_t messages_left = endpoint->in.batch_left;
-    crpc_completion *next = output->next;
+    const uint8_t *payload = place + WIRE_HEADER_BYTES;
+    *given = true;
+    if (message->kind_and_zero == WIRE_RESPONSE) {
+        endpoint->in.last_was_request = false;
+        return take_response(endpoint, message, payload, completion, given);
+    }
+    if (likely(message->kind_and_zero == WIRE_REQUEST)) {
+        endpoint->in.last_was_request = true;
+        return take_request(endpoint, message, payload, completion);
+    }
+    return a_word;
+}
+
+/* False if the connection has ended over what was no good message. */
+static __attribute__((cold, noinline)) bool after_fault(struct rpc_endpoint *endpoint,
+                                                        const char *fault)
+{
+    if (fault == a_word) {
+        return take_word(endpoint);
+    }
+    link_violated(&endpoint->link, "%s", fault);
+    return false;
+}
+
+static const char no_fit[] = "messages do not fill their batch";
+
+/* Parses messages of the batch, up to its last one, until the output is full; false if the connection has
+ * ended over one. */
+static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoint,
+                                                    struct output *output)
+{
+    struct rpc_cursor cursor = {
+        .place = ring_at(&endpoint->in.ring, endpoint->in.parsed),
+        .bytes_left = endpoint->in.batch_end - endpoint->in.parsed,
+        .messages_left = endpoint->in.batch_left,
+        .next = output->next,
+        .end = output->end,
+    };
     const char *fault = NULL;
-    do {
-        struct message message;
-        if (messages_left == 1) {
-            message = load_message(place);
+    for (;;) {
+        /* A guess, so that no header is loaded to see. */
+        if (endpoint->in.last_was_request) {
+            rpc_take_requests(endpoint, &cursor);
         } else {
-            struct rpc_cursor cursor = {place, bytes_left, messages_left, next, output->end};
-            /* A guess, so that no header is loaded to see. */
-            if (endpoint->in.last_was_request) {
-                rpc_take_requests(endpoint, &cursor);
-            } else {
-                rpc_take_responses(endpoint, &cursor);
-            }
-            place = cursor.place;
-            bytes_left = cursor.bytes_left;
-            messages_left = cursor.messages_left;
-            next = cursor.next;
-            if (next == output->end) {
-                break;
-            }
-            message = cursor.loaded ? message_of(cursor.header) : load_message(place);
+            rpc_take_responses(endpoint, &cursor);
         }
-        const uint8_t *payload = place + WIRE_HEADER_BYTES;
-        uint64_t bytes = wire_message_bytes(message.payload_bytes);
-        bool given = true;
-        if (unlikely(bytes > bytes_left || (messages_left == 1 && bytes != bytes_left))) {
-            fault = "messages do not fill their batch";
-        } else if (message.kind_and_zero == WIRE_RESPONSE) {
-            fault = take_response(endpoint, &message, payload, next, &given);
-            endpoint->in.last_was_request = false;
-        } else if (likely(message.kind_and_zero == WIRE_REQUEST)) {
-            fault = take_request(endpoint, &message, payload, next);
-            endpoint->in.last_was_request = true;
-        } else {
-            fault = a_word;
+        if (cursor.messages_left == 1 || cursor.next == cursor.end) {
+            break;
         }
+        const struct message message =
+            cursor.loaded ? message_of(cursor.header) : load_message(cursor.place);
+        const uint64_t bytes = wire_message_bytes(message.payload_bytes);
+        bool given;
+        fault = unlikely(bytes > cursor.bytes_left)
+                    ? no_fit
+                    : take_message(endpoint, &message, cursor.place, cursor.next, &given);
         if (unlikely(fault)) {
             break;
         }
-        next += given;
-        place += bytes;
-        bytes_left -= bytes;
-        messages_left--;
-    } while (messages_left > 0 && next != output->end);
-
-    output->next = next;
-    endpoint->in.parsed = endpoint->in.batch_end - bytes_left;
-    endpoint->in.batch_left = messages_left;
-    if (unlikely(fault)) {
-        if (fault == a_word) {
-            return take_word(endpoint);
+        cursor.next += given;
+        cursor.place += bytes;
+        cursor.bytes_left -= bytes;
+        cursor.messages_left--;
+        if (cursor.messages_left == 1 || cursor.next == cursor.end) {
+            break;
         }
-        link_violated(&endpoint->link, "%s", fault);
-        return false;
     }
-    endpoint->in.held_batches += messages_left == 0;
+    output->next = cursor.next;
+    endpoint->in.parsed = endpoint->in.batch_end - cursor.bytes_left;
+    endpoint->in.batch_left = cursor.messages_left;
+    return likely(!fault) || after_fault(endpoint, fault);
+}
+
+/* Likewise the last message of the batch, which must fill what is left of it. */
+static inline bool take_last_message(struct rpc_endpoint *endpoint, struct output *output)
+{
+    const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
+    const struct message message = load_message(place);
+    const uint64_t bytes = wire_message_bytes(message.payload_bytes);
+    bool given;
+    const char *fault = unlikely(endpoint->in.parsed + bytes != endpoint->in.batch_end)
+                            ? no_fit
+                            : take_message(endpoint, &message, place, output->next, &given);
+    if (unlikely(fault)) {
+        return after_fault(endpoint, fault);
+    }
+    output->next += given;
+    endpoint->in.parsed = endpoint->in.batch_end;
+    endpoint->in.batch_left = 0;
+    endpoint->in.held_batches++;
     return true;
 }
 
@@ -345,12 +418,15 @@ static bool take_messages(struct rpc_endpoint *endpoint, struct output *output)
 static bool parse(struct rpc_endpoint *endpoint, struct output *output)
 {
     while (!output_full(output)) {
-        if (endpoint->in.batch_left > 0) {
-            if (!take_messages(endpoint, output)) {
-                return false;
-            }
-        } else if (endpoint->in.arrivals_head == endpoint->in.arrivals_tail ||
-                   !begin_batch(endpoint)) {
+        if (endpoint->in.batch_left == 0 &&
+            (endpoint->in.arrivals_head == endpoint->in.arrivals_tail || !begin_batch(endpoint))) {
+            return false;
+        }
+        if (endpoint->in.batch_left > 1 && !take_messages(endpoint, output)) {
+            return false;
+        }
+        if (endpoint->in.batch_left == 1 && !output_full(output) &&
+            !take_last_message(endpoint, output)) {
             return false;
         }
     }

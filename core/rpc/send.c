@@ -413,29 +413,10 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
 
 /* ---- The peer's limits ----------------------------------------------------------------------- */
 
-bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
-                           uint64_t batch_limit)
+__attribute__((cold, noinline)) void rpc_report_room(struct rpc_endpoint *endpoint)
 {
-    /* A peer can only grant what it has consumed of what we sent, plus its share or window. A grant
-     * for requests that are still in the staging ring would let it overflow. */
-    if (unlikely(request_limit > endpoint->out.request_sent + endpoint->peer.request_bytes ||
-                 batch_limit > endpoint->out.batches_sent + endpoint->peer.batch_window)) {
-        return false;
-    }
-    if (request_limit > endpoint->out.request_limit) {
-        endpoint->out.request_limit = request_limit;
-        if (unlikely(endpoint->link.refused)) {
-            endpoint->out.refused_for_limit = false;
-            link_report(&endpoint->link, LINK_EVENT_ROOM);
-        }
-    }
-    if (batch_limit > endpoint->out.batch_limit) {
-        endpoint->out.batch_limit = batch_limit;
-        if (endpoint->out.batch_messages > 0 || unlikely(fin_due(endpoint))) {
-            list_append_once(&endpoint->engine->work, &endpoint->work_link);
-        }
-    }
-    return true;
+    endpoint->out.refused_for_limit = false;
+    link_report(&endpoint->link, LINK_EVENT_ROOM);
 }
 
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint)

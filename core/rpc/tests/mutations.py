@@ -12,8 +12,8 @@ from mutate import Engine, Mutation, main  # noqa: E402
 # name, file, text, what takes its place
 MUTATIONS = [
     ("room is returned when a message is parsed, not when its view ends", "receive.c",
-     "    endpoint->in.parsed = endpoint->in.batch_end - bytes_left;\n",
-     "    endpoint->in.parsed = endpoint->in.batch_end - bytes_left; endpoint->in.released = endpoint->in.parsed;"
+     "    endpoint->in.parsed = endpoint->in.batch_end;\n",
+     "    endpoint->in.parsed = endpoint->in.batch_end; endpoint->in.released = endpoint->in.parsed;"
      " endpoint->in.request_consumed += endpoint->in.held_request_charge; endpoint->in.held_request_charge = 0;"
      " endpoint_publish(endpoint);\n"),
     ("an allowance is freed when its response is delivered", "receive.c",
@@ -38,8 +38,8 @@ MUTATIONS = [
     ("deadlines of a run's calls are kept", "run.c", "            wheel_clear(&endpoint->engine->links.wheel, &call->timer);\n", "            ;\n"),
     ("batches ignore the window", "internal.h", "endpoint->out.batches_sent < endpoint->out.batch_limit &&", ""),
     ("a blocked sender reads no mailbox", "send.c", "    endpoint_read_mailbox(endpoint);\n    if (!endpoint->read.in_flight)", "    if (0)"),
-    ("a batch that waited for the window is forgotten", "send.c",
-     "        if (endpoint->out.batch_messages > 0 || unlikely(fin_due(endpoint))) {\n"
+    ("a batch that waited for the window is forgotten", "internal.h",
+     "        if (out->batch_messages > 0 || unlikely(endpoint->leave == LEAVE_WANTED)) {\n"
      "            list_append_once(&endpoint->engine->work, &endpoint->work_link);\n        }", ""),
     ("a slot is freed at its deadline", "calls.c", "            call->state = CALL_ZOMBIE;", "            call_free(call);"),
     ("some ended calls are never reported", "calls.c",
@@ -48,8 +48,7 @@ MUTATIONS = [
     ("what is malformed behind an end is parsed on", "endpoint.c",
      "    forget_arrivals(endpoint);\n}\n\n/* Nothing", "    if (!link->failing) forget_arrivals(endpoint);\n}\n\n/* Nothing"),
     ("a batch counts as two when consumed", "receive.c",
-     "    endpoint->in.held_batches += messages_left == 0;",
-     "    endpoint->in.held_batches += messages_left == 0 ? 2 : 0;"),
+     "    endpoint->in.held_batches++;\n", "    endpoint->in.held_batches += 2;\n"),
     ("any proof is right", "link/prove.c", "if (status == CRPC_OK && !proof_equal(word->proof, expected))", "if (0)"),
     ("a link opens before the peer has proved its key", "link/prove.c",
      "    say(link, &answer);\n    if (link->proof->body_waits) {\n",
