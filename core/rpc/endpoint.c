@@ -13,10 +13,10 @@
 
 static void init_links(struct rpc_endpoint *endpoint)
 {
-    struct list *links[] = {&endpoint->work_link,      &endpoint->urgent_link,
-                            &endpoint->ready_link,     &endpoint->release_link,
-                            &endpoint->failing_link,   &endpoint->acknowledged_link,
-                            &endpoint->lane.done_link, &endpoint->lane.failing_link};
+    struct list *links[] = {&endpoint->work_link,         &endpoint->ready_link,
+                            &endpoint->release_link,      &endpoint->failing_link,
+                            &endpoint->acknowledged_link, &endpoint->lane.done_link,
+                            &endpoint->lane.failing_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
@@ -170,7 +170,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
         return status;
     }
     /* What the new window promises must be there before it is promised. */
-    if (engine->nic->receives_posted < nic_receive_low_mark(engine->nic)) {
+    if (engine->nic->receives_posted < engine->receives_low) {
         engine->operations->refill(engine->nic);
     }
     endpoint->options = *options;
@@ -286,7 +286,6 @@ static void stop(struct rpc_endpoint *endpoint)
     endpoint->reservation.open = false;
     wheel_clear(&endpoint->engine->links.wheel, &endpoint->read.timer);
     list_remove(&endpoint->work_link);
-    list_remove(&endpoint->urgent_link);
 }
 
 static void failed(struct link *link)

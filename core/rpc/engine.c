@@ -33,6 +33,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
     engine->nic = nic;
     engine->operations = nic->operations;
     engine->log = log;
+    engine->receives_low = nic_receive_low_mark(nic);
     engine->endpoints_max = endpoints_max;
     init_lists(engine);
     table_init(&engine->queue_pairs);

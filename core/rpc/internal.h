@@ -315,8 +315,7 @@ struct rpc_endpoint {
     bool lane_attention; /* words of the lane are due, or its ops hold the batch back */
 
     /* -- lists of the engine -- */
-    struct list work_link;         /* may have something to send */
-    struct list urgent_link;       /* must be sent at the end of this submit */
+    struct list work_link;         /* may have something to send; on engine->work or ->urgent */
     struct list ready_link;        /* has arrivals to parse */
     struct list release_link;      /* has views to end */
     struct list acknowledged_link; /* has acknowledged replies to report */
@@ -344,10 +343,11 @@ struct rpc_engine {
     struct nic *nic;
     const struct nic_operations *operations;
     struct log *log;
-    uint64_t epoch; /* number of the last poll; identifies its views */
+    uint64_t epoch;        /* number of the last poll; identifies its views */
+    uint32_t receives_low; /* nic_receive_low_mark */
 
-    struct list work;
-    struct list urgent;
+    struct list work;   /* flushed by the next poll */
+    struct list urgent; /* flushed at the end of this submit */
     struct list ready;
     struct list release;
     struct list ended; /* struct rpc_call, by timer.link */
@@ -397,7 +397,7 @@ static inline void rpc_messages_written(struct rpc_endpoint *endpoint, uint64_t 
     endpoint->out.produced += bytes;
 }
 
-/* The endpoint's batch leaves at the end of this submit. */
+/* The endpoint's batch leaves at the end of this submit. Cheaper before the batch begins. */
 void rpc_make_urgent(struct rpc_endpoint *endpoint);
 /* The call ends after so long. */
 void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns);

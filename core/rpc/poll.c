@@ -56,6 +56,7 @@ static __attribute__((cold, noinline)) void emit_lanes(struct rpc_engine *engine
 uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
 {
     assert(completions || capacity == 0);
+    assert(list_empty(&engine->urgent)); /* rpc_submit_end */
     struct output output = {.next = completions, .end = completions + capacity};
     engine->epoch++;
     engine->links.now_ns = 0;

@@ -488,7 +488,7 @@ void engine_release(struct rpc_engine *engine)
     for (link = engine->release.next; link != &engine->release; link = link->next) {
         end_views(list_entry(link, struct rpc_endpoint, release_link));
     }
-    if (engine->nic->receives_posted < nic_receive_low_mark(engine->nic)) {
+    if (engine->nic->receives_posted < engine->receives_low) {
         engine->operations->refill(engine->nic);
     }
     while (!list_empty(&engine->release)) {

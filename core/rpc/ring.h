@@ -28,9 +28,14 @@ int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *dom
 /* Undoes both. Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);
 
+static inline uint64_t ring_offset(const struct ring *ring, uint64_t position)
+{
+    return position & (ring->bytes - 1);
+}
+
 static inline uint8_t *ring_at(const struct ring *ring, uint64_t position)
 {
-    return ring->address + (position & (ring->bytes - 1));
+    return ring->address + ring_offset(ring, position);
 }
 
 static inline void *ring_mailbox(const struct ring *ring)

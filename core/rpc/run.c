@@ -139,17 +139,17 @@ take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
     if (likely(taken > 0)) {
         struct rpc_out *out = &endpoint->out;
         struct rpc_calls *calls = &endpoint->calls;
+        const bool first = calls->live == 0;
+        calls->live += taken;
+        if (first) {
+            rpc_first_call(endpoint);
+        }
         rpc_messages_written(endpoint, (uint64_t)(place - rpc_next_place(endpoint)), taken);
         out->request_produced = out->request_limit - request_left;
         calls->reply_outstanding = calls->reply_budget - reply_left;
         calls->first_free = next;
         calls->used += taken;
         endpoint->stats.calls += taken;
-        const bool first = calls->live == 0;
-        calls->live += taken;
-        if (first) {
-            rpc_first_call(endpoint);
-        }
     }
     return taken;
 }
@@ -230,13 +230,13 @@ uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t
     const uint32_t taken = (uint32_t)(op - ops);
     if (likely(taken > 0)) {
         struct rpc_owed *owed = &endpoint->owed;
-        rpc_messages_written(endpoint, (uint64_t)(place - rpc_next_place(endpoint)), taken);
-        owed->allowance -= allowance;
         owed->count -= taken;
-        endpoint->stats.replies += taken;
         if (owed->count == 0) {
             rpc_make_urgent(endpoint);
         }
+        rpc_messages_written(endpoint, (uint64_t)(place - rpc_next_place(endpoint)), taken);
+        owed->allowance -= allowance;
+        endpoint->stats.replies += taken;
     }
     return taken;
 }

@@ -19,7 +19,10 @@ static inline void write_header(uint8_t *place, uint64_t message_bytes,
 
 void rpc_make_urgent(struct rpc_endpoint *endpoint)
 {
-    list_append_once(&endpoint->engine->urgent, &endpoint->urgent_link);
+    if (list_linked(&endpoint->work_link)) {
+        list_remove(&endpoint->work_link);
+    }
+    list_append(&endpoint->engine->urgent, &endpoint->work_link);
 }
 
 static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
@@ -62,7 +65,8 @@ static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc
                   endpoint->calls.first_free && endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
 }
 
-void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
+/* Not inlined, since its frame would be that of each call. */
+__attribute__((noinline)) void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
 {
     struct rpc_engine *engine = call->endpoint->engine;
     wheel_set(&engine->links.wheel, &call->timer,
@@ -81,6 +85,9 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
 {
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
     struct rpc_call *call = call_take(endpoint);
+    if (unlikely(endpoint->calls.live++ == 0)) {
+        rpc_first_call(endpoint);
+    }
     call->user_data = op->user_data;
     call->reply_bytes_max = op->reply_bytes_max;
     call->method = op->method;
@@ -97,9 +104,6 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
     endpoint->stats.calls++;
     if (op->timeout_ns) {
         call_set_deadline(call, op->timeout_ns);
-    }
-    if (unlikely(endpoint->calls.live++ == 0)) {
-        rpc_first_call(endpoint);
     }
 }
 
@@ -162,6 +166,9 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
                               const crpc_op *op, int32_t status, uint8_t *place)
 {
     uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
+    if (unlikely(--endpoint->owed.count == 0)) {
+        rpc_make_urgent(endpoint);
+    }
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
                                         .call_id = (uint32_t)owed->token,
@@ -176,9 +183,6 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
         endpoint->sent.replies[slot] =
             (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
         endpoint->out.batch_wants_completion = true;
-    }
-    if (unlikely(--endpoint->owed.count == 0)) {
-        rpc_make_urgent(endpoint);
     }
 }
 
@@ -212,7 +216,7 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
 void rpc_submit_end(struct rpc_engine *engine)
 {
     while (!list_empty(&engine->urgent)) {
-        endpoint_flush(list_entry(engine->urgent.next, struct rpc_endpoint, urgent_link));
+        endpoint_flush(list_entry(engine->urgent.next, struct rpc_endpoint, work_link));
     }
     engine->links.now_ns = 0;
 }
@@ -312,18 +316,19 @@ static bool fin_due(const struct rpc_endpoint *endpoint)
 }
 
 /* Part of a flush: that the lane needs it, too, must not make it a call. */
-static inline void send_batch(struct rpc_endpoint *endpoint) __attribute__((always_inline));
+static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
+    __attribute__((always_inline));
 
-static inline void send_batch(struct rpc_endpoint *endpoint)
+static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
 {
     struct rpc_engine *engine = endpoint->engine;
     if (endpoint->out.batch_messages == 0) { /* nothing but FIN */
         endpoint->out.batch_start = endpoint->out.produced;
         endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
     }
-    bool fin = fin_due(endpoint);
     uint32_t bytes = (uint32_t)(endpoint->out.produced - endpoint->out.batch_start);
-    uint8_t *place = ring_at(&endpoint->out.staging, endpoint->out.batch_start);
+    uint64_t offset = ring_offset(&endpoint->out.staging, endpoint->out.batch_start);
+    uint8_t *place = endpoint->out.staging.address + offset;
     struct wire_batch header = {.request_limit = endpoint->in.request_published,
                                 .batch_limit = endpoint->in.batch_published,
                                 .sequence = (uint32_t)endpoint->out.batches_sent,
@@ -332,7 +337,6 @@ static inline void send_batch(struct rpc_endpoint *endpoint)
                                 .flags = fin ? WIRE_BATCH_FIN : 0};
     memcpy(place, &header, sizeof(header));
 
-    uint64_t offset = (uint64_t)(place - endpoint->out.staging.address);
     struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
                                     .remote_address = endpoint->peer.ring_address + offset,
                                     .bytes = bytes,
@@ -363,7 +367,7 @@ static inline void send_batch(struct rpc_endpoint *endpoint)
 __attribute__((cold)) void endpoint_send(struct rpc_endpoint *endpoint)
 {
     assert(endpoint->out.batch_messages > 0 && endpoint_may_send(endpoint));
-    send_batch(endpoint);
+    send_batch(endpoint, fin_due(endpoint));
 }
 
 /* True while only the peer's mailbox can tell that something may be sent again. */
@@ -385,7 +389,6 @@ static void schedule_read(struct rpc_endpoint *endpoint)
 void endpoint_flush(struct rpc_endpoint *endpoint)
 {
     list_remove(&endpoint->work_link);
-    list_remove(&endpoint->urgent_link);
     if (endpoint->link.state != CRPC_STATE_CONNECTED &&
         endpoint->link.state != CRPC_STATE_CLOSING) {
         return;
@@ -399,8 +402,9 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
         }
         return; /* the lane puts it back */
     }
-    if ((endpoint->out.batch_messages > 0 || fin_due(endpoint)) && endpoint_may_send(endpoint)) {
-        send_batch(endpoint);
+    const bool fin = fin_due(endpoint);
+    if ((endpoint->out.batch_messages > 0 || fin) && endpoint_may_send(endpoint)) {
+        send_batch(endpoint, fin);
     }
     if (needs_limits(endpoint)) {
         schedule_read(endpoint);

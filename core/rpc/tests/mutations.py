@@ -23,7 +23,7 @@ MUTATIONS = [
     ("the batch window is one too wide", "receive.c",
      "endpoint->in.batches_consumed + endpoint->in.batch_window;", "endpoint->in.batches_consumed + endpoint->in.batch_window + 1;"),
     ("receives are posted again too late", "receive.c",
-     "receives_posted < nic_receive_low_mark(engine->nic)", "receives_posted < nic_receive_low_mark(engine->nic) / 2"),
+     "receives_posted < engine->receives_low", "receives_posted < engine->receives_low / 2"),
     ("calls ignore the request limit", "send.c",
      "endpoint->out.request_produced + wire_charge(op->payload_bytes) <= endpoint->out.request_limit &&", ""),
     ("calls ignore the reply budget", "send.c",

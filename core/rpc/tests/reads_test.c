@@ -66,6 +66,7 @@ static void long_batches(void **state)
         ops[i] = (crpc_op){.opcode = CRPC_OP_CALL, .user_data = i, .reply_bytes_max = 8};
     }
     assert_int_equal(rpc_calls(pair.endpoint[1][0], ops, MANY, (const uint8_t *)ops, 0), MANY);
+    rpc_submit_end(pair.engine[1]);
     reads_begin(ring->address, 2 * ring->bytes);
     crpc_completion requests[MANY];
     uint32_t count = 0;

@@ -198,6 +198,7 @@ static void batches_of_both_kinds(void **state)
         for (uint32_t side = 0; side < 2; side++) {
             assert_int_equal(rpc_calls(end_of(side), ops, RUN / 2, payload, sizeof(payload)),
                              RUN / 2);
+            rpc_submit_end(pair.engine[side]);
         }
         for (int polls = 0; polls < 50 && responses[0] + responses[1] < 2 * RUN; polls++) {
             const uint32_t side = polls % 2;
@@ -225,6 +226,7 @@ static void batches_of_both_kinds(void **state)
                     rpc_calls(end_of(side), &ops[calls[side]], 1, payload, sizeof(payload)), 1);
                 calls[side]++;
             }
+            rpc_submit_end(pair.engine[side]);
         }
         assert_int_equal(responses[0], RUN);
         assert_int_equal(responses[1], RUN);
