@@ -8,6 +8,7 @@ void link_report(struct link *link, uint32_t events)
     assert(events != 0 && (events & ~LINK_EVENTS_ALL) == 0);
     link->events |= events;
     list_append_once(&link->group->events, &link->event_link);
+    link->group->attention = true;
 }
 
 /* ---- Giving events --------------------------------------------------------------------------- */
@@ -105,6 +106,7 @@ void link_device_event(struct link_group *group, int32_t status)
 {
     assert(group->device_event_count < LINK_DEVICE_EVENTS_MAX);
     group->device_events[group->device_event_count++] = status;
+    group->attention = true;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -159,6 +161,7 @@ void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count)
                              .user_data = user_data,
                              .count = count};
     link->cancels++;
+    link->group->attention = true;
 }
 
 void link_emit_cancels(struct link_group *group, struct output *output)

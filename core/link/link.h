@@ -158,6 +158,9 @@ struct link_group {
     uint32_t cancels_tail;
     int32_t device_events[LINK_DEVICE_EVENTS_MAX];
     uint32_t device_event_count;
+    /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
+     * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
+    bool attention;
 };
 
 /* Everything that the arguments point to stays the caller's and must outlive the group.
@@ -446,11 +449,22 @@ int32_t link_cancel_possible(struct link *link);
 void link_cancel_done(struct link *link, uint64_t user_data, uint64_t count);
 void link_emit_cancels(struct link_group *group, struct output *output);
 
+static inline bool link_cm_waits(const struct link_group *group)
+{
+    return group->cm && cm_pending(group->cm);
+}
+
+/* Returns true if something of the above waits in the group itself. */
+static inline bool link_rest_waits(const struct link_group *group)
+{
+    return !list_empty(&group->events) || group->cancels_head != group->cancels_tail ||
+           group->device_event_count > 0;
+}
+
 /* Returns true if a poll would report something of the above. */
 static inline bool link_something_waits(const struct link_group *group)
 {
-    return !list_empty(&group->events) || group->cancels_head != group->cancels_tail ||
-           group->device_event_count > 0 || (group->cm && cm_pending(group->cm));
+    return link_rest_waits(group) || link_cm_waits(group);
 }
 
 static inline void link_emit_events(struct link_group *group, struct output *output)
@@ -462,7 +476,7 @@ static inline void link_emit_events(struct link_group *group, struct output *out
 
 static inline void link_poll_cm(struct link_group *group)
 {
-    if (group->cm && unlikely(cm_pending(group->cm))) {
+    if (unlikely(link_cm_waits(group))) {
         link_take_cm_events(group);
     }
 }

@@ -17,6 +17,7 @@ void call_end(struct rpc_call *call, int32_t status)
     endpoint->calls.live--;
     endpoint->calls.ended++;
     list_append(&endpoint->engine->ended, &call->timer.link);
+    endpoint->engine->links.attention = true;
 }
 
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status)

@@ -300,6 +300,7 @@ static void failed(struct link *link)
     rpc_lane_cut(endpoint);
     if (link->state != CRPC_STATE_DISCONNECTED) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
+        endpoint->engine->links.attention = true;
     }
 }
 
@@ -349,6 +350,7 @@ static void drain(struct rpc_endpoint *endpoint)
         endpoint->sent.status = status_of_pending_replies(endpoint);
         endpoint->sent.replies_acknowledged = endpoint->sent.replies_tail;
         list_append_once(&engine->acknowledged, &endpoint->acknowledged_link);
+        engine->links.attention = true;
     }
     link_over(&endpoint->link);
 }
@@ -439,6 +441,7 @@ static void closed(struct link *link)
     rpc_lane_stop(endpoint, CRPC_E_CLOSED);
     if (has_pending(endpoint)) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
+        endpoint->engine->links.attention = true;
     } else {
         list_remove(&endpoint->failing_link);
     }

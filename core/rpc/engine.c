@@ -77,6 +77,7 @@ uint32_t rpc_engine_window_left(const struct rpc_engine *engine)
 void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
 {
     *stats = engine->retired;
+    stats->polls = engine->epoch;
     const struct list *link;
     for (link = engine->links.all.next; link != &engine->links.all; link = link->next) {
         crpc_stats one;
@@ -90,7 +91,8 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
 
 /* ---- The device's completions ---------------------------------------------------------------- */
 
-static void fail_by_device(struct rpc_endpoint *endpoint, const struct nic_completion *completion)
+static __attribute__((cold, noinline)) void fail_by_device(struct rpc_endpoint *endpoint,
+                                                           const struct nic_completion *completion)
 {
     static const char *const texts[] = {
         [NIC_ERROR_NONE] = "unknown",

@@ -246,6 +246,7 @@ void rpc_lane_look(struct rpc_endpoint *endpoint)
     struct rpc_lane *lane = &endpoint->lane;
     if (lane_something_waits(lane->lane)) {
         list_append_once(&endpoint->engine->lanes_done, &lane->done_link);
+        endpoint->engine->links.attention = true;
     }
     if (lane->gated || lane->aside_count > 0 || lane_answer_due(lane->lane) ||
         lane_revoke_due(lane->lane)) {

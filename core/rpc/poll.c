@@ -23,14 +23,6 @@ uint64_t rpc_next_deadline_ns(const struct rpc_engine *engine)
     return wheel_next_ns(&engine->links.wheel);
 }
 
-bool rpc_something_waits(const struct rpc_engine *engine)
-{
-    return !list_empty(&engine->ready) || !list_empty(&engine->ended) ||
-           !list_empty(&engine->acknowledged) || !list_empty(&engine->failing) ||
-           !list_empty(&engine->lanes_done) || !list_empty(&engine->lanes_failing) ||
-           link_something_waits(&engine->links);
-}
-
 /* Completions of lanes, before new arrivals: a flood of these must not starve them, nor they those. So they get
  * half of the array if there are both. */
 static __attribute__((cold, noinline)) void emit_lanes(struct rpc_engine *engine,
@@ -43,6 +35,39 @@ static __attribute__((cold, noinline)) void emit_lanes(struct rpc_engine *engine
     }
     engine_emit_lanes(engine, &part);
     output->next = part.next;
+}
+
+/* What a poll gives beside arrivals, and where: some before, and some after. */
+static __attribute__((noinline)) void emit_before(struct rpc_engine *engine, struct output *output)
+{
+    link_emit_events(&engine->links, output);
+    engine_emit_ended(engine, output);
+    if (!list_empty(&engine->lanes_done)) {
+        emit_lanes(engine, output);
+    }
+}
+
+static bool rest_waits(const struct rpc_engine *engine)
+{
+    return !list_empty(&engine->ended) || !list_empty(&engine->acknowledged) ||
+           !list_empty(&engine->failing) || !list_empty(&engine->lanes_done) ||
+           link_rest_waits(&engine->links);
+}
+
+static __attribute__((noinline)) void emit_after(struct rpc_engine *engine, struct output *output)
+{
+    engine_drain_failing(engine, output);
+    engine_emit_ended(engine, output);
+    link_emit_cancels(&engine->links, output);
+    engine_emit_sent_replies(engine, output);
+    link_emit_events(&engine->links, output);
+    engine->links.attention = rest_waits(engine);
+}
+
+bool rpc_something_waits(const struct rpc_engine *engine)
+{
+    return !list_empty(&engine->ready) || !list_empty(&engine->lanes_failing) ||
+           rest_waits(engine) || link_cm_waits(&engine->links);
 }
 
 /* The order matters in five places:
@@ -64,24 +89,20 @@ uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint3
     flush_work(engine);
     engine_take_completions(engine);
     link_poll_cm(&engine->links);
-    link_emit_events(&engine->links, &output);
-    engine_emit_ended(engine, &output);
-    if (unlikely(!list_empty(&engine->lanes_done))) {
-        emit_lanes(engine, &output);
+    if (unlikely(engine->links.attention)) {
+        emit_before(engine, &output);
     }
     engine_emit_arrivals(engine, &output);
     link_expire(&engine->links);
-    if (unlikely(!list_empty(&engine->failing))) {
-        engine_drain_failing(engine, &output);
+    if (unlikely(engine->links.attention)) {
+        emit_after(engine, &output);
     }
-    engine_emit_ended(engine, &output);
-    link_emit_cancels(&engine->links, &output);
-    engine_emit_sent_replies(engine, &output);
-    link_emit_events(&engine->links, &output);
+    assert(engine->links.attention || !rest_waits(engine));
     flush_work(engine); /* limits that have just come may let something go */
     uint32_t count = (uint32_t)(output.next - completions);
-    engine->retired.polls++;
-    engine->retired.polls_empty += count == 0;
+    if (count == 0) {
+        engine->retired.polls_empty++;
+    }
     engine->links.now_ns = 0;
     return count;
 }

@@ -499,6 +499,7 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
         endpoint->sent.replies_acknowledged = batch->replies_tail;
         endpoint->sent.batches_head++;
         list_append_once(&endpoint->engine->acknowledged, &endpoint->acknowledged_link);
+        endpoint->engine->links.attention = true;
     }
     if (endpoint->out.batch_messages > 0 || fin_due(endpoint)) {
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
