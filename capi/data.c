@@ -62,19 +62,12 @@ static uint32_t submit_run(struct rpc_endpoint *endpoint, const crpc_op *ops, ui
     }
 }
 
-int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
-                    uint64_t payload_bytes, int32_t *reason)
+/* Accepts ops in their order, up to one that is refused: *reason is why, or CRPC_OK. */
+static __attribute__((noinline)) uint32_t submit_several(const crpc_context *context,
+                                                         const crpc_op *ops, uint32_t count,
+                                                         const uint8_t *payload,
+                                                         uint64_t payload_bytes, int32_t *reason)
 {
-    int32_t unused;
-    reason = reason ? reason : &unused;
-    if (unlikely(!context || (!ops && count > 0) || (!payload && payload_bytes > 0) ||
-                 count > INT32_MAX)) {
-        *reason = CRPC_E_INVALID;
-        return CRPC_E_INVALID;
-    }
-    /* An address to add offsets to: NULL is none, even plus zero. */
-    static const uint8_t nothing;
-    const uint8_t *base = payload ? payload : &nothing;
     /* Ops of one endpoint tend to come together: its handle is looked up once. No handle is ~0. */
     crpc_endpoint handle = {~UINT64_C(0)};
     struct rpc_endpoint *endpoint = NULL;
@@ -88,7 +81,7 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
         }
         if (likely(endpoint) && count - taken >= RUN_LEAST &&
             op[RUN_LEAST - 1].endpoint.bits == handle.bits) {
-            const uint32_t run = submit_run(endpoint, op, count - taken, base, payload_bytes);
+            const uint32_t run = submit_run(endpoint, op, count - taken, payload, payload_bytes);
             taken += run;
             /* What ends a long run may begin another one; what ends a short one, or is refused, is taken by itself. */
             if (run >= RUN_LEAST) {
@@ -99,14 +92,42 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
                 continue;
             }
         }
-        status = likely(endpoint) ? submit_one(endpoint, op, base, payload_bytes) : CRPC_E_STALE;
+        status = likely(endpoint) ? submit_one(endpoint, op, payload, payload_bytes) : CRPC_E_STALE;
         if (unlikely(status != CRPC_OK)) {
             break;
         }
         taken++;
     }
-    rpc_submit_end(context->engine);
     *reason = status;
+    return taken;
+}
+
+int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
+                    uint64_t payload_bytes, int32_t *reason)
+{
+    int32_t status = CRPC_OK;
+    if (unlikely(!context || (!ops && count > 0) || (!payload && payload_bytes > 0) ||
+                 count > INT32_MAX)) {
+        if (reason) {
+            *reason = CRPC_E_INVALID;
+        }
+        return CRPC_E_INVALID;
+    }
+    /* An address to add offsets to: NULL is none, even plus zero. */
+    static const uint8_t nothing;
+    const uint8_t *base = payload ? payload : &nothing;
+    uint32_t taken;
+    if (count == 1) { /* a call that is waited for */
+        struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
+        status = likely(endpoint) ? submit_one(endpoint, ops, base, payload_bytes) : CRPC_E_STALE;
+        taken = status == CRPC_OK;
+    } else {
+        taken = submit_several(context, ops, count, base, payload_bytes, &status);
+    }
+    rpc_submit_end(context->engine);
+    if (reason) {
+        *reason = status;
+    }
     return (int32_t)taken;
 }
 
@@ -143,7 +164,8 @@ poll_in_turn(crpc_context *context, crpc_completion *completions, uint32_t capac
 /* Calls first: they are many and short. But where one fills the array, the next one comes first the next
  * time, so that none keeps another out. All are polled whatever the room: rpc_poll ends the views of the
  * poll before, and they send what has gathered. */
-static uint32_t poll_all(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+static __attribute__((noinline)) uint32_t poll_all(crpc_context *context,
+                                                   crpc_completion *completions, uint32_t capacity)
 {
     if (unlikely(context->poll_first != CONTEXT_CALLS)) {
         return poll_in_turn(context, completions, capacity);
