@@ -179,12 +179,36 @@ static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic 
     return count;
 }
 
+static __attribute__((noinline)) uint32_t
+poll_plain(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
+{
+    const uint32_t count = poll_both(nic, completions, capacity, COMPLETION_PLAIN);
+    nic->device.base.completions += count;
+    return count;
+}
+
+static __attribute__((noinline)) uint32_t
+poll_compressed(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
+{
+    const uint32_t count = poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
+    nic->device.base.completions += count;
+    return count;
+}
+
+static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_layout layout)
+{
+    return !completion_queue_ready(&nic->receives, layout) &&
+           (nic->device.send_outstanding == 0 || !completion_queue_ready(&nic->sends, layout));
+}
+
+/* Who waits in a loop finds nothing nearly always. That needs no frame, and so no more than a look. */
 uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
-    uint32_t count = likely(nic->receives.layout == COMPLETION_PLAIN)
-                         ? poll_both(nic, completions, capacity, COMPLETION_PLAIN)
-                         : poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
-    base->completions += count;
-    return count;
+    if (likely(nic->receives.layout == COMPLETION_PLAIN)) {
+        return nothing_to_poll(nic, COMPLETION_PLAIN) ? 0 : poll_plain(nic, completions, capacity);
+    }
+    return nothing_to_poll(nic, COMPLETION_COMPRESSED)
+               ? 0
+               : poll_compressed(nic, completions, capacity);
 }
