@@ -384,9 +384,6 @@ static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoin
         cursor.place += bytes;
         cursor.bytes_left -= bytes;
         cursor.messages_left--;
-        if (cursor.messages_left == 1 || cursor.next == cursor.end) {
-            break;
-        }
     }
     output->next = cursor.next;
     endpoint->in.parsed = endpoint->in.batch_end - cursor.bytes_left;

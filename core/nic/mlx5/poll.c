@@ -176,23 +176,20 @@ static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic 
     if (unlikely(receives == share && count < capacity)) {
         count += poll_receives(nic, completions + count, capacity - count, layout);
     }
+    nic->device.base.completions += count;
     return count;
 }
 
 static __attribute__((noinline)) uint32_t
 poll_plain(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
 {
-    const uint32_t count = poll_both(nic, completions, capacity, COMPLETION_PLAIN);
-    nic->device.base.completions += count;
-    return count;
+    return poll_both(nic, completions, capacity, COMPLETION_PLAIN);
 }
 
 static __attribute__((noinline)) uint32_t
 poll_compressed(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
 {
-    const uint32_t count = poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
-    nic->device.base.completions += count;
-    return count;
+    return poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
 }
 
 static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_layout layout)

@@ -141,8 +141,8 @@ void verbs_fence_last(struct nic_queue_pair *base)
     struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
     const uint32_t end = queue_pair->reads_end == base->posted ? queue_pair->reads_before_end
                                                                : queue_pair->reads_end;
-    const bool waits = !to_verbs_nic(base->nic)->soft_roce || (int32_t)(end - base->completed) > 0;
-    if (waits && likely(queue_pair->chained > 0)) { /* a post on a failed queue pair is discarded */
+    /* A post on a failed queue pair is discarded. */
+    if (likely(queue_pair->chained > 0) && verbs_fence_needed(base->nic, end, base->completed)) {
         queue_pair->chain[queue_pair->chained - 1].send_flags |= IBV_SEND_FENCE;
     }
 }

@@ -88,10 +88,10 @@ static int set_pieces(struct ibv_sge *list, const struct nic_piece *pieces, uint
 
 static unsigned send_flags(const struct verbs_queue *queue, uint32_t flags, bool signaled)
 {
-    const bool waits = !to_verbs_nic(queue->device.base.nic)->soft_roce ||
-                       (int32_t)(queue->reads_end - queue->device.base.sends.consumer) > 0;
-    return (signaled ? (unsigned)IBV_SEND_SIGNALED : 0) |
-           (flags & NIC_WORK_FENCE && waits ? (unsigned)IBV_SEND_FENCE : 0) |
+    const struct nic_queue *base = &queue->device.base;
+    const bool fence = flags & NIC_WORK_FENCE &&
+                       verbs_fence_needed(base->nic, queue->reads_end, base->sends.consumer);
+    return (signaled ? (unsigned)IBV_SEND_SIGNALED : 0) | (fence ? (unsigned)IBV_SEND_FENCE : 0) |
            (flags & NIC_WORK_SOLICITED ? (unsigned)IBV_SEND_SOLICITED : 0) |
            (flags & NIC_WORK_INLINE ? (unsigned)IBV_SEND_INLINE : 0);
 }

@@ -39,7 +39,7 @@ struct verbs_nic {
 
 /* Fences. A device that comes to a WQE with a fence waits for the READs and atomics before it. Soft-RoCE
  * (Linux 6.1) looks again when it resends one that is a READ or an atomic itself, and then waits for that one,
- * for ever. So it is told of a fence only if there is something to wait for. */
+ * for ever. So it is told of a fence only if there is something to wait for: verbs_fence_needed. */
 struct verbs_queue_pair {
     struct device_queue_pair device;
     uint32_t reads_end;                    /* WQEs posted up to the last READ or atomic, with it */
@@ -129,6 +129,13 @@ static inline struct verbs_queue_pair *to_verbs_queue_pair(struct nic_queue_pair
 int32_t verbs_query(uint32_t index, crpc_device_info *info, crpc_error *error);
 int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_error *error);
 void verbs_close(struct nic *base);
+
+/* Whether the device is told of a fence. All WQEs before `done` have completed; reads_end is behind the last READ
+ * or atomic before the fence. */
+static inline bool verbs_fence_needed(struct nic *nic, uint32_t reads_end, uint32_t done)
+{
+    return !to_verbs_nic(nic)->soft_roce || (int32_t)(reads_end - done) > 0;
+}
 
 /* queue_pair.c */
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
