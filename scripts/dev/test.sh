@@ -3,10 +3,11 @@
 #help Usage: ./dev test [--quick] [--suite NAME] [--turn N]
 #help
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
-#help VM, those of suites simnic, programs and bindings on simnic. --quick: gcc only, without the VM and what takes long. --suite:
-#help only that one, with gcc. Tests that there are for each driver are dealt: one runs with sanitizers, the others with gcc, and of the long
-#help ones one. Which, the turn says: any of six, unless --turn tells. The last line counts everything that ran. A whole run leaves build/last-run.json: the
-#help commit, whether the tree was clean, counts, seconds, the machine's load. What only time finds is for ./dev hunt.
+#help VM, those of suites simnic, programs and bindings on simnic. --suite: only that one, with gcc. Tests that there are for each driver are
+#help dealt: one runs with sanitizers, the others with gcc, and of the long ones one. Which, the turn says: any of six, unless --turn
+#help tells. --quick: gcc only, without the VM and what takes long, and one test of those that there are for each driver. The last line
+#help counts everything that ran. A whole run leaves build/last-run.json: the commit, whether the tree was clean, counts, seconds, the
+#help machine's load. What only time finds is for ./dev hunt.
 quick= suite= turn=$((RANDOM % 6))
 while [ $# -gt 0 ]; do
     case $1 in
@@ -80,9 +81,26 @@ check() {
 # Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what waits or needs one processor.
 few=(vm bench sim model install scripts oracle)
 
-# What runs beside the tests on simnic, builds for later ones included.
-beside() {
-    lane=beside
+# begin_beside FUNCTION: has it run beside what follows.
+begin_beside() {
+    set -m # a process group of its own, which can be ended whole
+    (lane=beside && "$1") > "$run/beside.log" 2>&1 < /dev/null &
+    beside=$!
+    set +m
+}
+
+# end_beside: waits for it, and shows what it said.
+end_beside() {
+    local status=0
+    say "waiting for the tests that ran beside these"
+    wait $beside || status=$?
+    beside=
+    [ $status = 0 ] || note lost "what runs beside the tests on simnic" 0 "$run/beside.log" $status
+    cat "$run/beside.log"
+}
+
+# What runs beside the tests on simnic of a whole run, builds for later ones included.
+beside_whole() {
     if make sanitize; then
         sanitize=1
     fi
@@ -101,17 +119,22 @@ beside() {
     fi
 }
 
+# Half of a quick run, by seconds.
+half=(bindings programs unit)
+beside_quick() { check gcc --no-suite={vm,slow,long} "${half[@]/#/--suite=}" "${quick_tests[@]}"; }
+
 if ! make gcc; then
     : # counted, and there is nothing to test
 elif [ -n "$suite" ]; then
     check gcc --suite="$suite"
 elif [ -n "$quick" ]; then
-    check gcc --no-suite={vm,slow,long}
+    # One test of each family, as a whole run has them with sanitizers.
+    mapfile -t quick_tests < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/gcc)
+    begin_beside beside_quick
+    check gcc --no-suite={vm,slow,long} "${half[@]/#/--no-suite=}" "${quick_tests[@]}"
+    end_beside
 else
-    set -m # a process group of its own, which can be ended whole
-    beside > "$run/beside.log" 2>&1 < /dev/null &
-    beside=$!
-    set +m
+    begin_beside beside_whole
     say "turn $turn (./dev test --turn $turn deals the tests in the same way)"
     mapfile -t plain < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc)
     check gcc "${few[@]/#/--no-suite=}" "${plain[@]}"
@@ -124,12 +147,7 @@ else
         mapfile -t sanitized < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/sanitize)
         check sanitize --no-suite={programs,scripts,slow,long,vm} "${sanitized[@]}"
     fi
-    say "waiting for the tests that ran beside these"
-    status=0
-    wait $beside || status=$?
-    beside=
-    [ $status = 0 ] || note lost "what runs beside the tests on simnic" 0 "$run/beside.log" $status
-    cat "$run/beside.log"
+    end_beside
 fi
 /usr/bin/python3 scripts/left_running.py "DEV_TEST_RUN=$DEV_TEST_RUN" | while IFS= read -r program; do
     note left "${program//$'\t'/ }" 0 - 1
