@@ -179,10 +179,14 @@ stale() { # both are killed: the next run, of any session, cleans up
     outer=$!
     soon processes_below "$outer" || return 1
     processes_below "$outer"
+    # A member of the session, until all has been seen: another run on the machine cleans up as well.
+    exec 8< "$directory/lock" || return 1
+    flock -s 8
     kill -9 "$outer" "$inner"
     wait "$outer" 2> /dev/null
     soon no_sleepers || return 1
     [ -e "$directory" ] || { echo "removed already"; return 1; }
+    exec 8<&-
     "$simnic" run --session "$session.b" true
     nothing_left
 }
