@@ -29,6 +29,7 @@ TABLE_BYTES = 65536 + (256 << 10)  # as c/content.h says
 ADDRESS = "127.0.0.1:0"
 ROUND_S = 0.02
 MISTAKE_S = 0.3  # goes on for so long after a mistake
+MADE_AGAIN = ("wrong", "spoiled", "miscounted")  # each of them may go unnoticed, so the workers make them again and again
 WRONGS_MAX = 20  # more tell nothing new
 MET = 12  # connections to each steady server, before anybody looks what it keeps
 
@@ -219,6 +220,7 @@ class Chaos:
         deeds: list[tuple[Callable[[], float], float]] = [(deed, begun) for deed in (self.kill, self.stop, self.terminate, self.disturb, self.kill_queue_pair)]
         if self.options.mistake:
             deeds = []  # they could hide it
+        again = self.options.mistake.startswith(MADE_AGAIN)
         shown, posts = begun, self.posts(servers=True) + self.posts(servers=False)
         while self.oracle.bad < WRONGS_MAX:
             now = time.monotonic()
@@ -226,7 +228,7 @@ class Chaos:
             if told:
                 self.borne = len(told)
                 return
-            if self.crew.mistaken and now - self.crew.mistaken > MISTAKE_S:
+            if self.crew.mistaken and now - self.crew.mistaken > MISTAKE_S and (self.oracle.bad or not again):
                 return
             if self.counts["kills"] >= self.options.kills if self.options.kills else self.seconds >= seconds:
                 return

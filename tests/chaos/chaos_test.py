@@ -94,7 +94,8 @@ def main() -> int:
         good &= tell(2, ended and not any(found.values()), "Ctrl-C makes it see nothing wrong", output)
     for number, (mistake, wanted) in enumerate(mistakes.items(), before + 1):
         words = ["--languages", ",".join({"c": 1, by: 1}), "--by", by, "--mistake", mistake, "--idle", IDLE_S.get(mistake, "180")]
-        status, found, output = run(options.build, *go, "5", "--warm-up", "0.3", *words)
+        # It ends soon after the mistake, or when that has been noticed.
+        status, found, output = run(options.build, *go, "60", "--warm-up", "0.3", *words)
         noticed = sum(found.get(what, 0) for what in wanted.split("|"))
         good &= tell(number, status == 1 and noticed > 0, f"a server in {by} that does wrong ({mistake.split(':')[0]}) is noticed", output)
     return 0 if good else 1
