@@ -5,7 +5,7 @@
  *   poll.c      the steps of a poll, and their order
  *   send.c      calls, replies, the open batch, mailbox READs
  *   receive.c   arrivals, checks of them, views, release
- *   run.c       messages of one kind, one behind the other: sent and received
+ *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
  *   calls.c     call slots, deadlines, cancel
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
@@ -384,6 +384,21 @@ static inline uint8_t *rpc_next_place(const struct rpc_endpoint *endpoint)
            (endpoint->out.batch_messages == 0 ? WIRE_BATCH_HEADER_BYTES : 0);
 }
 
+/* Whether one more reply can be reported. */
+static inline bool rpc_may_report(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->sent.replies_tail - endpoint->sent.replies_head != endpoint->owed.slot_count;
+}
+
+/* The reply completes when the peer's device has acknowledged the open batch, which it is written into. */
+static inline void rpc_report_reply(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    const uint32_t slot = endpoint->sent.replies_tail++ & (endpoint->owed.slot_count - 1);
+    endpoint->sent.replies[slot] =
+        (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
+    endpoint->out.batch_wants_completion = true;
+}
+
 /* So many messages have been written there, one behind the other. */
 static inline void rpc_messages_written(struct rpc_endpoint *endpoint, uint64_t bytes,
                                         uint32_t messages)
@@ -447,35 +462,6 @@ static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
 void endpoint_send(struct rpc_endpoint *endpoint);
 /* Writes a word of the lane into the open batch, which has room for it and no reservation. */
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
-
-/* A header as it was when it was read: the peer can rewrite the ring at any time. */
-struct rpc_header {
-    uint64_t low;  /* payload_bytes, call_id */
-    uint64_t high; /* limit_or_status, method, kind and zero */
-};
-
-static inline struct rpc_header rpc_load_header(const uint8_t *place)
-{
-    return (struct rpc_header){
-        .low = wire_load((const uint64_t *)(const void *)place),
-        .high = wire_load((const uint64_t *)(const void *)(place + sizeof(uint64_t)))};
-}
-
-/* run.c, for receive.c */
-/* Where the parsing of a batch is. */
-struct rpc_cursor {
-    const uint8_t *place;
-    uint64_t bytes_left;
-    uint32_t messages_left;
-    crpc_completion *next;
-    crpc_completion *end;
-    struct rpc_header header; /* of the message at the place, if it was loaded */
-    bool loaded;
-};
-/* Take messages that are as most are, until one is not, or the output is full. The last message of the batch is never taken,
- * as it has to fill the batch. */
-void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
-void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);

@@ -3,6 +3,7 @@
  * that alone.
  */
 #include "rpc/internal.h"
+#include "rpc/run.h"
 
 #include <stdatomic.h>
 
@@ -122,42 +123,15 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* A header, field by field. */
-struct message {
-    uint32_t payload_bytes;
-    uint32_t call_id;
-    uint32_t limit_or_status;
-    uint16_t method;
-    uint16_t kind_and_zero; /* WIRE_REQUEST or WIRE_RESPONSE, unless reserved bits are set */
-};
-
-/* Its fields are those of struct wire_message, little-endian. */
-static inline struct message message_of(struct rpc_header header)
-{
-    static_assert(offsetof(struct wire_message, limit_or_status) == 8 &&
-                      offsetof(struct wire_message, kind) == 14,
-                  "what the shifts assume");
-    return (struct message){.payload_bytes = (uint32_t)header.low,
-                            .call_id = (uint32_t)(header.low >> 32),
-                            .limit_or_status = (uint32_t)header.high,
-                            .method = (uint16_t)(header.high >> 32),
-                            .kind_and_zero = (uint16_t)(header.high >> 48)};
-}
-
-static inline struct message load_message(const uint8_t *place)
-{
-    return message_of(rpc_load_header(place));
-}
-
 /* Why a request is not to be had. */
 static __attribute__((cold, noinline)) const char *
-request_fault(const struct rpc_endpoint *endpoint, struct message message)
+request_fault(const struct rpc_endpoint *endpoint, struct rpc_header header)
 {
-    if (endpoint->in.request_arrived + wire_charge(message.payload_bytes) >
+    if (endpoint->in.request_arrived + wire_charge(header.payload_bytes) >
         endpoint->in.request_published) {
         return "its requests exceed their limit";
     }
-    if (endpoint->owed.allowance + wire_charge(message.limit_or_status) >
+    if (endpoint->owed.allowance + wire_charge(header.limit_or_status) >
         endpoint->owed.allowance_max) {
         return "its requests ask for more reply than its ring holds";
     }
@@ -165,27 +139,28 @@ request_fault(const struct rpc_endpoint *endpoint, struct message message)
                                           : "a call id is out of range or in use";
 }
 
-static inline const char *take_request(struct rpc_endpoint *endpoint, const struct message *message,
-                                       const uint8_t *payload, crpc_completion *completion)
+static inline const char *take_request(struct rpc_endpoint *endpoint,
+                                       const struct rpc_header *header, const uint8_t *payload,
+                                       crpc_completion *completion)
 {
-    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
-    uint64_t charge = wire_charge(message->payload_bytes);
-    uint64_t allowance = wire_charge(message->limit_or_status);
+    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
+    uint64_t charge = wire_charge(header->payload_bytes);
+    uint64_t allowance = wire_charge(header->limit_or_status);
     if (unlikely(endpoint->in.request_arrived + charge > endpoint->in.request_published ||
                  endpoint->owed.allowance + allowance > endpoint->owed.allowance_max ||
                  index >= endpoint->owed.slot_count ||
                  endpoint->owed.slots[index].reply_bytes_bound > 0 ||
                  endpoint->in.fin == FIN_BEFORE)) {
-        return request_fault(endpoint, *message);
+        return request_fault(endpoint, *header);
     }
     /* The sequence counts from 1, and skips 0 when it wraps. */
     if (unlikely(++endpoint->owed.token_sequence == 0)) {
         endpoint->owed.token_sequence = 1;
     }
-    uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | message->call_id;
+    uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | header->call_id;
     endpoint->owed.slots[index] =
         (struct rpc_request){.token = token,
-                             .reply_bytes_bound = message->limit_or_status + 1,
+                             .reply_bytes_bound = (uint32_t)header->limit_or_status + 1,
                              .allowance = (uint32_t)allowance};
     endpoint->owed.count++;
     endpoint->owed.allowance += allowance;
@@ -193,13 +168,13 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
     endpoint->in.held_request_charge += charge;
     endpoint->stats.requests++;
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
-                                    .method = message->method,
+                                    .method = rpc_header_method(*header),
                                     .endpoint = {endpoint->link.handle},
                                     .user_data = endpoint->options.user_data,
                                     .token = token,
                                     .payload = (uint64_t)(uintptr_t)payload,
-                                    .payload_bytes = message->payload_bytes,
-                                    .reply_bytes_max = message->limit_or_status,
+                                    .payload_bytes = header->payload_bytes,
+                                    .reply_bytes_max = header->limit_or_status,
                                     .view = endpoint->engine->epoch,
                                     .endpoint_user_data = endpoint->options.user_data};
     return NULL;
@@ -207,22 +182,22 @@ static inline const char *take_request(struct rpc_endpoint *endpoint, const stru
 
 /* Why a response is not to be had. */
 static __attribute__((cold, noinline)) const char *
-response_fault(const struct rpc_endpoint *endpoint, struct message message)
+response_fault(const struct rpc_endpoint *endpoint, struct rpc_header header)
 {
-    uint32_t index = message.call_id & WIRE_CALL_INDEX_MASK;
+    uint32_t index = header.call_id & WIRE_CALL_INDEX_MASK;
     if (index >= endpoint->calls.max) {
         return "a response's call id is out of range";
     }
     const struct rpc_call *call = &endpoint->calls.slots[index];
     if (call->state == CALL_FREE || call->state == CALL_ANSWERED ||
-        call->call_id != message.call_id) {
+        call->call_id != header.call_id) {
         return "a response answers no call";
     }
-    if (message.payload_bytes > call->reply_bytes_max) {
+    if (header.payload_bytes > call->reply_bytes_max) {
         return "a response is longer than was allowed";
     }
-    return message.method != 0 ? "a response has reserved bits set"
-                               : "a response's status is reserved";
+    return rpc_header_method(header) != 0 ? "a response has reserved bits set"
+                                          : "a response's status is reserved";
 }
 
 /* The response of a call that has ended before it. */
@@ -238,17 +213,17 @@ static __attribute__((cold, noinline)) void late_response(struct rpc_call *call)
 
 /* *given: whether *completion is one. */
 static inline const char *take_response(struct rpc_endpoint *endpoint,
-                                        const struct message *message, const uint8_t *payload,
+                                        const struct rpc_header *header, const uint8_t *payload,
                                         crpc_completion *completion, bool *given)
 {
-    uint32_t index = message->call_id & WIRE_CALL_INDEX_MASK;
-    int32_t status = (int32_t)message->limit_or_status;
+    uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
+    int32_t status = (int32_t)header->limit_or_status;
     struct rpc_call *call = &endpoint->calls.slots[index];
-    if (unlikely(index >= endpoint->calls.max || call->call_id != message->call_id ||
+    if (unlikely(index >= endpoint->calls.max || call->call_id != header->call_id ||
                  call->state == CALL_FREE || call->state == CALL_ANSWERED ||
-                 message->payload_bytes > call->reply_bytes_max || message->method != 0 ||
+                 header->payload_bytes > call->reply_bytes_max || rpc_header_method(*header) != 0 ||
                  (status < 0 && status != CRPC_E_DROPPED))) {
-        return response_fault(endpoint, *message);
+        return response_fault(endpoint, *header);
     }
     endpoint->in.held_allowance += call->allowance;
     *given = likely(call_live(call));
@@ -271,7 +246,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
                                     .endpoint = {endpoint->link.handle},
                                     .user_data = call->user_data,
                                     .payload = (uint64_t)(uintptr_t)payload,
-                                    .payload_bytes = message->payload_bytes,
+                                    .payload_bytes = header->payload_bytes,
                                     .view = endpoint->engine->epoch,
                                     .endpoint_user_data = endpoint->options.user_data};
     call_free(call);
@@ -283,19 +258,20 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
 {
     const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
     const uint64_t bytes_left = endpoint->in.batch_end - endpoint->in.parsed;
-    const struct message message = load_message(place);
-    *bytes = wire_message_bytes(message.payload_bytes);
+    const struct rpc_header header = rpc_load_header(place);
+    *bytes = wire_message_bytes(header.payload_bytes);
     if (*bytes > bytes_left || (endpoint->in.batch_left == 1 && *bytes != bytes_left)) {
         return "messages do not fill their batch";
     }
-    if (message.kind_and_zero >> 8) {
+    if (rpc_header_kind(header) >> 8) {
         return "a message has reserved bits set";
     }
-    if (endpoint->lane.lane && (message.call_id | message.limit_or_status | message.method)) {
+    if (endpoint->lane.lane &&
+        (header.call_id | header.limit_or_status | rpc_header_method(header))) {
         return "a word of its lane has reserved bits set";
     }
-    return rpc_lane_take_word(endpoint, message.kind_and_zero, place + WIRE_HEADER_BYTES,
-                              message.payload_bytes);
+    return rpc_lane_take_word(endpoint, rpc_header_kind(header), place + WIRE_HEADER_BYTES,
+                              header.payload_bytes);
 }
 
 /* What is neither request nor response may be a word of the lane. Its header is loaded anew: a call from the
@@ -318,18 +294,18 @@ static const char a_word[] = "neither request nor response";
 
 /* Takes a message, whose length is right. *given: whether *completion is one. */
 static inline __attribute__((always_inline)) const char *
-take_message(struct rpc_endpoint *endpoint, const struct message *message, const uint8_t *place,
+take_message(struct rpc_endpoint *endpoint, const struct rpc_header *header, const uint8_t *place,
              crpc_completion *completion, bool *given)
 {
     const uint8_t *payload = place + WIRE_HEADER_BYTES;
     *given = true;
-    if (message->kind_and_zero == WIRE_RESPONSE) {
+    if (rpc_header_kind(*header) == WIRE_RESPONSE) {
         endpoint->in.last_was_request = false;
-        return take_response(endpoint, message, payload, completion, given);
+        return take_response(endpoint, header, payload, completion, given);
     }
-    if (likely(message->kind_and_zero == WIRE_REQUEST)) {
+    if (likely(rpc_header_kind(*header) == WIRE_REQUEST)) {
         endpoint->in.last_was_request = true;
-        return take_request(endpoint, message, payload, completion);
+        return take_request(endpoint, header, payload, completion);
     }
     return a_word;
 }
@@ -370,13 +346,13 @@ static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoin
         if (cursor.messages_left == 1 || cursor.next == cursor.end) {
             break;
         }
-        const struct message message =
-            cursor.loaded ? message_of(cursor.header) : load_message(cursor.place);
-        const uint64_t bytes = wire_message_bytes(message.payload_bytes);
+        const struct rpc_header header =
+            cursor.loaded ? cursor.header : rpc_load_header(cursor.place);
+        const uint64_t bytes = wire_message_bytes(header.payload_bytes);
         bool given;
         fault = unlikely(bytes > cursor.bytes_left)
                     ? no_fit
-                    : take_message(endpoint, &message, cursor.place, cursor.next, &given);
+                    : take_message(endpoint, &header, cursor.place, cursor.next, &given);
         if (unlikely(fault)) {
             break;
         }
@@ -395,12 +371,12 @@ static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoin
 static inline bool take_last_message(struct rpc_endpoint *endpoint, struct output *output)
 {
     const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
-    const struct message message = load_message(place);
-    const uint64_t bytes = wire_message_bytes(message.payload_bytes);
+    const struct rpc_header header = rpc_load_header(place);
+    const uint64_t bytes = wire_message_bytes(header.payload_bytes);
     bool given;
     const char *fault = unlikely(endpoint->in.parsed + bytes != endpoint->in.batch_end)
                             ? no_fit
-                            : take_message(endpoint, &message, place, output->next, &given);
+                            : take_message(endpoint, &header, place, output->next, &given);
     if (unlikely(fault)) {
         return after_fault(endpoint, fault);
     }

@@ -7,6 +7,7 @@
 #include "base/copy.h"
 #include "rpc/internal.h"
 #include "rpc/op.h"
+#include "rpc/run.h"
 
 /* ---- Tricks of the loops ---------------------------------------------------------------------- */
 
@@ -21,6 +22,12 @@
 /* Keeps a variable in memory over a loop that does not use it, so that there is a register more for what the loop does use:
  * 1 or 2 instructions a message. */
 #define set_aside(variable) __asm__ volatile("" : "+m"(variable))
+
+/* The compiler forgets how it came by the variable: it neither makes it anew, nor keeps another for its sake. */
+#define forget_origin(variable) __asm__ volatile("" : "+r"(variable))
+
+/* What follows is loaded after what is stored before: then no register keeps it meanwhile. */
+#define store_first() __asm__ volatile("" : : : "memory")
 
 /* Takes an amount from what is left, if there is as much: one subtraction and a look at its borrow. */
 static inline bool take_from(uint64_t *left, uint64_t amount)
@@ -91,10 +98,12 @@ take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
     const uint64_t handle = ops->endpoint.bits;
     struct rpc_call *next = endpoint->calls.first_free;
     const crpc_op *op = ops;
-    const crpc_op *const end = ops + count;
+    const crpc_op *end = ops + count;
     const pair zeros = make_zeros();
     set_aside(endpoint);
     set_aside(ops);
+    set_aside(end);
+    set_aside(payload_bytes_max);
     for (; op != end; op++) {
         const uint64_t head = load_word(op);
         const uint32_t payload_bytes = op->payload_bytes, reply_bytes_max = op->reply_bytes_max;
@@ -123,14 +132,15 @@ take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
         const uint32_t method_and_kind = (uint32_t)head << 16 | (uint32_t)head >> 16;
         const uint64_t high = reply_bytes_max | (uint64_t)method_and_kind << 32;
         const uint8_t *const from = payload + op->payload_offset;
-        next = call->next_free;
-        store_word(&call->call_id, call_id); /* and the state, CALL_LIVE */
-        call->user_data = op->user_data;
+        store_word(&call->call_id, call_id);      /* and the state, CALL_LIVE */
         store_word(&call->reply_bytes_max, high); /* and the method */
         call->allowance = allowance;
         write_message(place, message_bytes, zeros, payload_bytes | call_id << 32, high, from,
                       payload_bytes);
         place += message_bytes;
+        store_first();
+        next = call->next_free;
+        call->user_data = op->user_data;
         if (timed && op->timeout_ns != 0) {
             call_set_deadline(call, op->timeout_ns);
         }
@@ -171,7 +181,27 @@ uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t c
 static_assert(offsetof(crpc_op, payload_bytes) % 8 == 0 &&
                   offsetof(crpc_op, reply_bytes_max) - offsetof(crpc_op, payload_bytes) == 4,
               "a REPLY's length, and what must be 0, in one word");
-#define REPLY_QUIET (CRPC_OP_REPLY | CRPC_OP_QUIET << 8) /* how such an op begins */
+#define REPLY_QUIET                                                                                \
+    (CRPC_OP_REPLY | CRPC_OP_QUIET << 8) /* how such an op begins, without a status */
+
+/* A reply that has a status, or is reported; *high: the second word of its header, but for the status. False if a run does
+ * not take it. */
+static inline bool take_head(struct rpc_endpoint *endpoint, const crpc_op *op, uint64_t *high)
+{
+    forget_origin(op); /* then the loop compares the head where it is, in memory */
+    const uint64_t head = load_word(op);
+    if ((int64_t)head < 0 || ((uint32_t)head & ~(CRPC_OP_QUIET << 8)) != CRPC_OP_REPLY) {
+        return false;
+    }
+    if (!((uint32_t)head & CRPC_OP_QUIET << 8)) {
+        if (unlikely(!rpc_may_report(endpoint))) {
+            return false;
+        }
+        rpc_report_reply(endpoint, op);
+    }
+    *high |= head >> 32;
+    return true;
+}
 
 uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
                      const uint8_t *payload, uint64_t payload_bytes_max)
@@ -183,22 +213,21 @@ uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t
     count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - endpoint->out.batch_messages);
     uint8_t *place = rpc_next_place(endpoint);
     struct rpc_request *const slots = endpoint->owed.slots;
-    const uint32_t slot_count = endpoint->owed.slot_count;
+    const uint64_t slot_mask = endpoint->owed.slot_count - 1;
     const uint64_t handle = ops->endpoint.bits;
     uint64_t allowance = 0;
     const crpc_op *op = ops;
-    const crpc_op *const end = ops + count;
+    const crpc_op *end = ops + count;
     const pair zeros = make_zeros();
     set_aside(endpoint);
     set_aside(ops);
+    set_aside(end);
     for (; op != end; op++) {
-        const uint64_t head = load_word(op);
         const uint64_t token = op->token;
         /* And reply_bytes_max, which must be 0: no request that is left allows so much. */
         const uint64_t payload_bytes = load_word(&op->payload_bytes);
         /* A token has the slot of its call id, if it is one: then all of it is compared. */
-        struct rpc_request *request = &slots[token & (slot_count - 1)];
-        STOP_IF((int64_t)head < 0);
+        struct rpc_request *request = &slots[token & slot_mask];
         STOP_IF(op->endpoint.bits != handle);
         STOP_IF((op->timeout_ns | op->reserved) != 0);
         STOP_IF(request->token != token);
@@ -206,25 +235,16 @@ uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t
         uint64_t payload_end;
         STOP_IF(__builtin_add_overflow(op->payload_offset, payload_bytes, &payload_end));
         STOP_IF(payload_end > payload_bytes_max);
-        if (unlikely((uint32_t)head != REPLY_QUIET)) {
-            struct rpc_sent *sent = &endpoint->sent;
-            if ((uint32_t)head != CRPC_OP_REPLY) {
-                break;
-            }
-            if (unlikely(sent->replies_tail - sent->replies_head == slot_count)) {
-                break;
-            }
-            sent->replies[sent->replies_tail++ & (slot_count - 1)] =
-                (struct rpc_sent_reply){.user_data = op->user_data, .token = token};
-            endpoint->out.batch_wants_completion = true;
+        uint64_t high = (uint64_t)WIRE_RESPONSE << 48;
+        if (unlikely(load_word(op) != REPLY_QUIET) && !take_head(endpoint, op, &high)) {
+            break;
         }
         assert(op->opcode == CRPC_OP_REPLY && op_reply_valid(op));
         const uint64_t message_bytes = wire_message_bytes(payload_bytes);
         allowance += request->allowance;
         request->reply_bytes_bound = 0;
-        write_message(place, message_bytes, zeros, payload_bytes | token << 32,
-                      head >> 32 | (uint64_t)WIRE_RESPONSE << 48, payload + op->payload_offset,
-                      payload_bytes);
+        write_message(place, message_bytes, zeros, payload_bytes | token << 32, high,
+                      payload + op->payload_offset, payload_bytes);
         place += message_bytes;
     }
     const uint32_t taken = (uint32_t)(op - ops);
@@ -264,12 +284,8 @@ static inline crpc_completion *run_end(const struct rpc_cursor *cursor)
            minimum(cursor->messages_left - 1, (uint64_t)(cursor->end - cursor->next));
 }
 
-/* loaded: the header is that of the message at `place`. */
-static inline void advance(struct rpc_cursor *cursor, crpc_completion *next, const uint8_t *place,
-                           struct rpc_header header, bool loaded)
+static inline void advance(struct rpc_cursor *cursor, crpc_completion *next, const uint8_t *place)
 {
-    cursor->header = header;
-    cursor->loaded = loaded;
     cursor->messages_left -= (uint32_t)(next - cursor->next);
     cursor->next = next;
     cursor->bytes_left -= (uint64_t)(place - cursor->place);
@@ -282,26 +298,38 @@ static inline const uint8_t *payload_of(const struct rpc_cursor *cursor)
     return cursor->place + WIRE_HEADER_BYTES;
 }
 
+/* Back to the message that ended the run, whose header was loaded. The loop does not keep where it is. */
+static inline const uint8_t *back(struct rpc_cursor *cursor, const uint8_t *payload,
+                                  struct rpc_header header)
+{
+    forget_origin(header.payload_bytes);
+    cursor->header = header;
+    cursor->loaded = true;
+    return payload - wire_message_bytes(header.payload_bytes);
+}
+
 void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
 {
-    struct rpc_calls *calls = &endpoint->calls;
-    struct rpc_call *const slots = calls->slots;
-    const uint32_t offset_mask = (calls->max - 1) * (uint32_t)sizeof(struct rpc_call);
+    struct rpc_call *const slots = endpoint->calls.slots;
+    const uint32_t offset_mask = (endpoint->calls.max - 1) * (uint32_t)sizeof(struct rpc_call);
     const pair head = {CRPC_COMPLETION_RESPONSE, endpoint->link.handle};
     const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
     const uint8_t *payload = payload_of(cursor);
     const uint8_t *const payload_end = payload + cursor->bytes_left;
-    struct rpc_call *first_free = calls->first_free;
+    struct rpc_call *first_free = endpoint->calls.first_free;
     uint64_t held = 0;
-    struct rpc_header header = {0};
+    uint64_t payload_bytes = 0, call_id = 0, high = 0;
+    cursor->loaded = false;
     set_aside(endpoint);
     set_aside(cursor);
     for (; next != end; next++) {
-        header = rpc_load_header(payload - WIRE_HEADER_BYTES);
-        const uint64_t high = header.high;
-        const uint64_t payload_bytes = (uint32_t)header.low, call_id = header.low >> 32;
-        const uint8_t *const behind = payload + wire_message_bytes(payload_bytes);
+        const uint32_t *words = (const uint32_t *)(const void *)(payload - WIRE_HEADER_BYTES);
+        payload_bytes = wire_load(&words[0]);
+        call_id = rpc_load_scalar(&words[1]);
+        high = wire_load((const uint64_t *)(const void *)&words[2]);
+        next->payload = (uint64_t)(uintptr_t)payload; /* now, and not kept: 1 or 2 less */
+        payload += wire_message_bytes(payload_bytes);
         /* A call id has the slot of its index, if it is one of a live call: then all of it is compared. */
         struct rpc_call *call =
             (struct rpc_call *)(void *)((uint8_t *)slots +
@@ -309,7 +337,7 @@ void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor
                                          offset_mask));
         /* Neither an error of the peer nor reserved bits: that is one comparison, with the kind. */
         STOP_IF(high >> 31 != (uint64_t)WIRE_RESPONSE << 17);
-        STOP_IF((uintptr_t)behind > (uintptr_t)payload_end);
+        STOP_IF((uintptr_t)payload > (uintptr_t)payload_end);
         STOP_IF((uint32_t)payload_bytes > call->reply_bytes_max);
         if (unlikely(load_word(&call->call_id) != call_id)) {
             if (call->call_id != call_id || call->state != CALL_TIMED) {
@@ -322,36 +350,41 @@ void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor
         next->method = call->method;
         next->status = (int32_t)high;
         *pair_of(next, 1) = (pair){call->user_data, 0};
-        next->payload = (uint64_t)(uintptr_t)payload;
         store_word(&next->payload_bytes, payload_bytes); /* and reply_bytes_max, 0 */
         *pair_of(next, 3) = tail;
         call->state = CALL_FREE;
         call->next_free = first_free;
         first_free = call;
-        payload = behind;
     }
+    if (next != end) {
+        payload = back(cursor, payload,
+                       (struct rpc_header){.payload_bytes = payload_bytes,
+                                           .call_id = call_id,
+                                           .limit_or_status = (uint32_t)high,
+                                           .method_and_kind = high >> 32});
+    }
+    struct rpc_calls *calls = &endpoint->calls;
     const uint32_t taken = (uint32_t)(next - cursor->next);
     calls->first_free = first_free;
     calls->live -= taken;
     calls->used -= taken;
     endpoint->stats.responses += taken;
     endpoint->in.held_allowance += held;
-    advance(cursor, next, payload - WIRE_HEADER_BYTES, header, next != end);
+    advance(cursor, next, payload - WIRE_HEADER_BYTES);
 }
 
 void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
 {
-    struct rpc_owed *owed = &endpoint->owed;
-    struct rpc_in *in = &endpoint->in;
-    struct rpc_request *const slots = owed->slots;
-    const uint32_t slot_count = owed->slot_count;
+    struct rpc_request *const slots = endpoint->owed.slots;
+    const uint32_t slot_count = endpoint->owed.slot_count;
+    cursor->loaded = false;
     /* As much as the rest of the batch can be charged, so that no request has to be looked at. */
     const uint64_t charge_max =
         cursor->bytes_left + (uint64_t)cursor->messages_left * WIRE_BATCH_HEADER_BYTES;
     /* The sequence skips 0 when it wraps, which take_request does. */
-    if (unlikely(in->fin == FIN_BEFORE || owed->token_sequence >= UINT32_MAX - WIRE_MESSAGES_MAX ||
-                 in->request_published - in->request_arrived < charge_max)) {
-        cursor->loaded = false;
+    if (unlikely(endpoint->in.fin == FIN_BEFORE ||
+                 endpoint->owed.token_sequence >= UINT32_MAX - WIRE_MESSAGES_MAX ||
+                 endpoint->in.request_published - endpoint->in.request_arrived < charge_max)) {
         return;
     }
     const pair head = {CRPC_COMPLETION_REQUEST, endpoint->link.handle};
@@ -360,45 +393,48 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
     const uint8_t *payload = payload_of(cursor);
     const uint8_t *const payload_end = payload + cursor->bytes_left;
-    uint64_t sequence = (uint64_t)owed->token_sequence << 32;
-    uint64_t allowance_left = owed->allowance_max - owed->allowance;
-    struct rpc_header header = {0};
+    uint64_t sequence = (uint64_t)endpoint->owed.token_sequence << 32, step = UINT64_C(1) << 32;
+    forget_origin(step);
+    uint64_t allowance_left = endpoint->owed.allowance_max - endpoint->owed.allowance;
     set_aside(endpoint);
     set_aside(cursor);
+    struct rpc_header header = {0};
     for (; next != end; next++) {
         header = rpc_load_header(payload - WIRE_HEADER_BYTES);
-        const uint32_t payload_bytes = (uint32_t)header.low;
-        const uint32_t reply_bytes_max = (uint32_t)header.high;
-        const uint64_t call_id = header.low >> 32;
-        const uint32_t index = (uint32_t)call_id & WIRE_CALL_INDEX_MASK;
+        const uint64_t index = header.call_id & WIRE_CALL_INDEX_MASK;
         /* The kind is what is left when the method is taken away. */
-        const uint32_t method = (uint32_t)(header.high >> 32) - (WIRE_REQUEST << 16);
-        const uint8_t *const behind = payload + wire_message_bytes(payload_bytes);
+        header.method_and_kind -= WIRE_REQUEST << 16;
+        next->payload = (uint64_t)(uintptr_t)payload; /* likewise */
+        payload += wire_message_bytes(header.payload_bytes);
         struct rpc_request *request = &slots[index];
-        STOP_IF(method > UINT16_MAX);
-        STOP_IF((uintptr_t)behind > (uintptr_t)payload_end);
+        STOP_IF(header.method_and_kind > UINT16_MAX);
+        STOP_IF((uintptr_t)payload > (uintptr_t)payload_end);
         STOP_IF(index >= slot_count);
         STOP_IF(request->reply_bytes_bound > 0);
-        const uint64_t allowance = wire_charge(reply_bytes_max);
+        const uint64_t allowance = wire_charge(header.limit_or_status);
         if (unlikely(!take_from(&allowance_left, allowance))) {
             allowance_left += allowance;
             break;
         }
-        sequence += UINT64_C(1) << 32;
-        const uint64_t token = sequence + call_id;
+        sequence += step;
+        const uint64_t token = sequence + header.call_id;
         request->token = token;
-        request->reply_bytes_bound = reply_bytes_max + 1;
+        request->reply_bytes_bound = (uint32_t)header.limit_or_status + 1;
         request->allowance = (uint32_t)allowance;
         *pair_of(next, 0) = head;
-        next->method = (uint16_t)method;
+        next->method = (uint16_t)header.method_and_kind;
         *pair_of(next, 1) = user_data;
         next->token = token;
-        next->payload = (uint64_t)(uintptr_t)payload;
-        next->payload_bytes = payload_bytes;
-        next->reply_bytes_max = reply_bytes_max;
+        next->payload_bytes = (uint32_t)header.payload_bytes;
+        next->reply_bytes_max = (uint32_t)header.limit_or_status;
         *pair_of(next, 3) = tail;
-        payload = behind;
     }
+    if (next != end) {
+        header.method_and_kind += WIRE_REQUEST << 16;
+        payload = back(cursor, payload, header);
+    }
+    struct rpc_owed *owed = &endpoint->owed;
+    struct rpc_in *in = &endpoint->in;
     const uint32_t taken = (uint32_t)(next - cursor->next);
     const uint64_t charge =
         (uint64_t)(payload - payload_of(cursor)) + (uint64_t)taken * WIRE_BATCH_HEADER_BYTES;
@@ -408,5 +444,5 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
     in->request_arrived += charge;
     in->held_request_charge += charge;
     endpoint->stats.requests += taken;
-    advance(cursor, next, payload - WIRE_HEADER_BYTES, header, next != end);
+    advance(cursor, next, payload - WIRE_HEADER_BYTES);
 }

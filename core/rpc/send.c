@@ -154,11 +154,10 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
 static inline struct rpc_request *reply_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     struct rpc_request *owed = find_owed(endpoint, op->token);
-    bool possible =
-        owed && endpoint->reply_bar == CRPC_OK && op->payload_bytes < owed->reply_bytes_bound &&
-        endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
-        ((op->flags & CRPC_OP_QUIET) ||
-         endpoint->sent.replies_tail - endpoint->sent.replies_head != endpoint->owed.slot_count);
+    bool possible = owed && endpoint->reply_bar == CRPC_OK &&
+                    op->payload_bytes < owed->reply_bytes_bound &&
+                    endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
+                    ((op->flags & CRPC_OP_QUIET) || rpc_may_report(endpoint));
     return likely(possible) ? owed : NULL;
 }
 
@@ -179,10 +178,7 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
     owed->reply_bytes_bound = 0;
     endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {
-        uint32_t slot = endpoint->sent.replies_tail++ & (endpoint->owed.slot_count - 1);
-        endpoint->sent.replies[slot] =
-            (struct rpc_sent_reply){.user_data = op->user_data, .token = op->token};
-        endpoint->out.batch_wants_completion = true;
+        rpc_report_reply(endpoint, op);
     }
 }
 
