@@ -187,7 +187,7 @@ static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 
 #define NIC_POST_SIGNALED 0x1u  /* request a completion of this WQE, regardless of the interval */
 #define NIC_POST_INLINE 0x2u    /* post_pieces: the processor copies the pieces */
-#define NIC_POST_IMMEDIATE 0x4u /* post_foreign_write: with an immediate */
+#define NIC_POST_IMMEDIATE 0x4u /* post_foreign_write, post_pieces: a WRITE with an immediate */
 #define NIC_POST_RING 0x8u      /* post_write_immediate: ring the doorbell, too */
 
 struct nic_transfer {
@@ -311,8 +311,8 @@ struct nic_operations {
                                const struct nic_transfer *transfer, uint32_t flags);
     void (*post_read)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
                       uint32_t flags);
-    /* A plain WRITE, or a READ, of 1 to nic->pieces_max pieces of this side's memory, which have
-     * transfer->bytes together; the transfer has no local address. With NIC_POST_INLINE, the pieces of a
+    /* A WRITE, plain or as NIC_POST_IMMEDIATE says, or a READ, of 1 to nic->pieces_max pieces of this
+     * side's memory, which have transfer->bytes together; the transfer has no local address. With NIC_POST_INLINE, the pieces of a
      * WRITE are copied by ring_doorbell at the latest, and need no keys; they have at most
      * nic->inline_bytes_max. Without it, the processor never looks at them: so they, or a single
      * one, may be another device's. */

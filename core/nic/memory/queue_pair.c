@@ -276,17 +276,20 @@ static void take_pieces(struct memory_queue_pair *queue_pair, struct memory_wqe 
 void memory_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
                         const struct nic_piece *pieces, uint32_t count, uint32_t flags)
 {
-    const bool copied = flags & NIC_POST_INLINE;
+    const bool copied = flags & NIC_POST_INLINE, immediate = flags & NIC_POST_IMMEDIATE;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         bytes += pieces[i].bytes;
     }
-    memory_require(count > 0 && count <= base->nic->pieces_max && bytes == transfer->bytes &&
-                       !(read && copied) && (!copied || bytes <= base->nic->inline_bytes_max),
-                   "%u pieces of %" PRIu64 " bytes for a transfer of %u", count, bytes,
-                   transfer->bytes);
-    struct memory_wqe *wqe = post(base, read ? MEMORY_READ : MEMORY_WRITE, transfer, flags);
+    memory_require(
+        count > 0 && count <= base->nic->pieces_max && bytes == transfer->bytes &&
+            !(read && (copied || immediate)) && (!copied || bytes <= base->nic->inline_bytes_max),
+        "%u pieces of %" PRIu64 " bytes for a transfer of %u", count, bytes, transfer->bytes);
+    const enum memory_opcode opcode = read        ? MEMORY_READ
+                                      : immediate ? MEMORY_WRITE_IMMEDIATE
+                                                  : MEMORY_WRITE;
+    struct memory_wqe *wqe = post(base, opcode, transfer, flags);
     if (wqe) {
         take_pieces(memory_queue_pair(base), wqe, pieces, count, copied);
     }

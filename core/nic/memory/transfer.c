@@ -260,7 +260,12 @@ static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_
         wqe->payload = memory_allocate(1, transfer->bytes);
         memory_wqe_gather(wqe, wqe->payload);
     }
-    if (wqe->opcode != MEMORY_WRITE) {
+    if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && !target->queue) {
+        if (target->nic->receives == 0) {
+            memory_receiver_not_ready(queue_pair);
+            return;
+        }
+    } else if (wqe->opcode != MEMORY_WRITE) {
         const enum memory_taking taking =
             memory_queue_take(target, write ? 0 : transfer->bytes, write ? NULL : wqe->payload);
         switch (taking) {

@@ -153,7 +153,8 @@ void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_t
     if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(count <= base->nic->pieces_max && !(read && in_wqe));
+    assert(count <= base->nic->pieces_max &&
+           !(read && (flags & (NIC_POST_INLINE | NIC_POST_IMMEDIATE))));
     assert(pieces_bytes(pieces, count) == transfer->bytes);
     assert(!in_wqe || transfer->bytes <= base->nic->inline_bytes_max);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
@@ -169,7 +170,13 @@ void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_t
         segment = pieces_inline(segment, pieces, count, transfer->bytes);
     }
     base->stats.inline_wqes += in_wqe;
-    end(queue_pair, wqe, segment, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, 0, flags);
+    if (flags & NIC_POST_IMMEDIATE) {
+        end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM, htonl(transfer->immediate),
+            flags);
+    } else {
+        end(queue_pair, wqe, segment, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, 0,
+            flags);
+    }
 }
 
 /* ---- Atomics, and the order behind READs ----------------------------------------------------- */

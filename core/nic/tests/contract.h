@@ -36,6 +36,7 @@ void test_pieces(void **state);
 void test_pieces_read(void **state);
 void test_pieces_keys(void **state);
 void test_pieces_wrap(void **state);
+void test_pieces_immediate(void **state);
 void test_deep(void **state);
 
 void test_other_address(void **state);
@@ -163,7 +164,7 @@ void test_modify_limit_of_tags(void **state);
         PAIR_TEST(test_window_no_read), PAIR_TEST(test_window_no_atomics),                         \
         PAIR_TEST(test_atomics), PAIR_TEST(test_fence), PAIR_TEST(test_pieces),                    \
         PAIR_TEST(test_pieces_read), PAIR_TEST(test_pieces_keys), PAIR_TEST(test_pieces_wrap),     \
-        PAIR_TEST(test_deep), PAIR_TEST(test_foreign_write)
+        PAIR_TEST(test_pieces_immediate), PAIR_TEST(test_deep), PAIR_TEST(test_foreign_write)
 
 /* The same, of drivers that have queues with user data. */
 #define TAG_CONTRACT_TESTS                                                                         \

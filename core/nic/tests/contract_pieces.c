@@ -103,6 +103,39 @@ void test_pieces_read(void **state)
     }
 }
 
+/* The peer gets the immediate when all pieces are there. */
+void test_pieces_immediate(void **state)
+{
+    struct pair *pair = *state;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    const uint32_t most = pair->near.nic->inline_bytes_max;
+    const uint32_t sizes[] = {0, 31, most, most + 1, 20000};
+    struct nic_piece pieces[NIC_PIECES_MAX];
+    for (uint32_t i = 0; i < PAIR_BYTES; i++) {
+        pair->source[i] = (uint8_t)(i * 3 + i / 253);
+    }
+    for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (uint32_t count = 1; count <= pair->near.nic->pieces_max; count++) {
+            const bool copied = sizes[i] <= most && count % 2 == 0;
+            struct nic_transfer transfer = to_ring(pair, sizes[i]);
+            transfer.immediate = 1000 * i + count;
+            cut(pair, sizes[i], pieces, count);
+            memset(pair->ring, 0xaa, PAIR_BYTES);
+            operations->post_pieces(pair->sender, false, &transfer, pieces, count,
+                                    NIC_POST_IMMEDIATE | NIC_POST_SIGNALED |
+                                        (copied ? NIC_POST_INLINE : 0));
+            operations->ring_doorbell(pair->sender);
+            inbox_wait(&pair->far, 1);
+            assert_int_equal(inbox_last(&pair->far)->kind, NIC_COMPLETION_RECEIVE);
+            assert_int_equal(inbox_last(&pair->far)->immediate, 1000 * i + count);
+            expect_in_ring(pair, pieces, count);
+            inbox_wait_completed(&pair->near, pair->sender, pair->sender->posted);
+            operations->refill(pair->far.nic);
+            pair->far.count = 0;
+        }
+    }
+}
+
 /* Those that are copied may be anywhere and need no key; of others, each needs its own. */
 void test_pieces_keys(void **state)
 {

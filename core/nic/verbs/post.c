@@ -100,10 +100,15 @@ void verbs_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_
     if (!nic_post_begin(base, transfer)) {
         return;
     }
-    assert(count <= base->nic->pieces_max && !(read && in_wqe));
+    assert(count <= base->nic->pieces_max &&
+           !(read && (flags & (NIC_POST_INLINE | NIC_POST_IMMEDIATE))));
     assert(!in_wqe || transfer->bytes <= base->nic->inline_bytes_max);
     struct ibv_send_wr *wqe = chain_next(to_verbs_queue_pair(base), transfer, flags);
     wqe->opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    if (flags & NIC_POST_IMMEDIATE) {
+        wqe->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        wqe->imm_data = htonl(transfer->immediate);
+    }
     wqe->send_flags |= in_wqe ? IBV_SEND_INLINE : 0;
     base->stats.inline_wqes += in_wqe;
     if (read) {
