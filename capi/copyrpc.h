@@ -352,20 +352,31 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
  * crpc_reserve. */
 #define CRPC_OP_AFTER 0x2u
 
+/* Flag of CALL and REPLY: the payload is in `region`, payload_offset bytes from its start, and the device reads it
+ * there: nothing is copied, however long it is. (A payload of less than some 2 KiB is copied all the same, unless the
+ * region is another device's memory.) The payload must not change until the op has completed. So a call that ends early,
+ * by its deadline or a CANCEL, while the device reads its payload, completes when it has, or when the connection has ended.
+ * Until then, and up to the next poll, crpc_region_deregister returns CRPC_E_BUSY. The first such op of an endpoint with a
+ * region registers the region for this endpoint, which is a system call; crpc_region_prepare does it before. The message
+ * leaves at once, or as soon as the peer and the send queue have room; while it waits, ops of this endpoint are refused
+ * with CRPC_E_AGAIN. Not with CRPC_OP_QUIET, CRPC_OP_AFTER or crpc_reserve. */
+#define CRPC_OP_REGION 0x4u
+
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
-    uint8_t opcode;           /* CRPC_OP_* */
-    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER */
-    uint16_t method;          /* CALL: any number; the peer's completion shows it */
-    int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it */
-    crpc_endpoint endpoint;   /* all opcodes */
-    uint64_t user_data;       /* all opcodes: any number; the op's completion shows it */
-    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
-    uint64_t payload_offset;  /* CALL, REPLY: from the start of crpc_submit's payload */
+    uint8_t opcode;         /* CRPC_OP_* */
+    uint8_t flags;          /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION */
+    uint16_t method;        /* CALL: any number; the peer's completion shows it */
+    int32_t status;         /* REPLY: any number >= 0; the caller's completion shows it */
+    crpc_endpoint endpoint; /* all opcodes */
+    uint64_t user_data;     /* all opcodes: any number; the op's completion shows it */
+    uint64_t token;         /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
+    uint64_t
+        payload_offset; /* CALL, REPLY: from the start of crpc_submit's payload, or of `region` */
     uint32_t payload_bytes;   /* CALL, REPLY: may be 0 */
     uint32_t reply_bytes_max; /* CALL: length of the longest reply that the peer may send */
     uint64_t timeout_ns;      /* CALL: the call ends with CRPC_E_TIMEOUT after it; 0 = no limit */
-    uint64_t reserved;
+    crpc_region region;       /* CALL, REPLY: with CRPC_OP_REGION */
 } crpc_op;
 
 /* A call has ended. The status is the peer's (>= 0) or an error (< 0). */
@@ -816,6 +827,13 @@ typedef struct crpc_region_info {
  * CRPC_E_NO_RESOURCE, CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_region_register(crpc_context *context, void *address, uint64_t bytes,
                                       uint32_t access, crpc_region *region, crpc_error *error);
+
+/* Registers a region for payloads of a connected endpoint (CRPC_OP_REGION), so that the first op of them need not. It ends
+ * with the endpoint or the region. Blocks while the system pins the pages. Doing it again does nothing.
+ * Returns CRPC_OK; CRPC_E_INVALID; CRPC_E_STALE: no such region or endpoint; CRPC_E_STATE: not connected;
+ * CRPC_E_UNSUPPORTED: the device gathers too few pieces; and as crpc_region_register. */
+CRPC_API int32_t crpc_region_prepare(crpc_context *context, crpc_region region,
+                                     crpc_endpoint endpoint, crpc_error *error);
 
 /* Describes a region. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_region_get_info(crpc_context *context, crpc_region region,

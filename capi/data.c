@@ -7,33 +7,44 @@
 
 #define POLL_CAPACITY_MAX (1u << 20)
 
-/* An op that is not what most are: its message may have to follow one-sided ops. */
-static __attribute__((cold, noinline)) int32_t submit_after(struct rpc_endpoint *endpoint,
-                                                            const crpc_op *theirs,
-                                                            const uint8_t *payload,
-                                                            uint64_t payload_bytes)
+/* An op that is not what most are: its message may have to follow one-sided ops, or its payload is in a region. */
+static __attribute__((cold, noinline)) int32_t
+submit_unusual(const crpc_context *context, struct rpc_endpoint *endpoint, const crpc_op *theirs,
+               const uint8_t *payload, uint64_t payload_bytes)
 {
     crpc_op op = *theirs;
-    op.flags &= (uint8_t)~CRPC_OP_AFTER;
+    struct region *region = NULL;
+    const bool in_region = theirs->flags == CRPC_OP_REGION && theirs->region.bits != 0;
+    if (in_region) {
+        region = region_of(context, theirs->region);
+        op.region.bits = 0;
+        payload_bytes = region ? region->bytes : UINT64_MAX;
+        op.flags = 0;
+    } else {
+        op.flags &= (uint8_t)~CRPC_OP_AFTER;
+    }
     bool valid = op.opcode == CRPC_OP_CALL ? op_call_valid(&op) : op_reply_valid(&op);
     if (op.flags == theirs->flags || !valid || !op_payload_fits(&op, payload_bytes)) {
         return CRPC_E_INVALID;
     }
+    if (in_region) {
+        return region ? rpc_gather(endpoint, &op, &region->payloads) : CRPC_E_STALE;
+    }
     return rpc_after(endpoint, &op, payload + op.payload_offset);
 }
 
-static inline int32_t submit_one(struct rpc_endpoint *endpoint, const crpc_op *op,
-                                 const uint8_t *payload, uint64_t payload_bytes)
+static inline int32_t submit_one(const crpc_context *context, struct rpc_endpoint *endpoint,
+                                 const crpc_op *op, const uint8_t *payload, uint64_t payload_bytes)
 {
     switch (op->opcode) {
     case CRPC_OP_CALL:
         if (unlikely(!op_call_valid(op) || !op_payload_fits(op, payload_bytes))) {
-            return submit_after(endpoint, op, payload, payload_bytes);
+            return submit_unusual(context, endpoint, op, payload, payload_bytes);
         }
         return rpc_call(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_REPLY:
         if (unlikely(!op_reply_valid(op) || !op_payload_fits(op, payload_bytes))) {
-            return submit_after(endpoint, op, payload, payload_bytes);
+            return submit_unusual(context, endpoint, op, payload, payload_bytes);
         }
         return rpc_reply(endpoint, op, payload + op->payload_offset);
     case CRPC_OP_DROP:
@@ -92,7 +103,8 @@ static __attribute__((noinline)) uint32_t submit_several(const crpc_context *con
                 continue;
             }
         }
-        status = likely(endpoint) ? submit_one(endpoint, op, payload, payload_bytes) : CRPC_E_STALE;
+        status = likely(endpoint) ? submit_one(context, endpoint, op, payload, payload_bytes)
+                                  : CRPC_E_STALE;
         if (unlikely(status != CRPC_OK)) {
             break;
         }
@@ -119,7 +131,8 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     uint32_t taken;
     if (count == 1) { /* a call that is waited for */
         struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
-        status = likely(endpoint) ? submit_one(endpoint, ops, base, payload_bytes) : CRPC_E_STALE;
+        status = likely(endpoint) ? submit_one(context, endpoint, ops, base, payload_bytes)
+                                  : CRPC_E_STALE;
         taken = status == CRPC_OK;
     } else {
         taken = submit_several(context, ops, count, base, payload_bytes, &status);

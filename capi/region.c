@@ -1,7 +1,10 @@
 /* region.c: memory that the caller registers, and what channels registered for it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "private/context.h"
@@ -83,6 +86,52 @@ static void deregister_from_all(crpc_context *context, struct region *region)
     registration_end(&context->rails, &region->rails);
 }
 
+/* ---- Payloads of endpoints -------------------------------------------------------------------- */
+
+/* An endpoint registers the region later, when the caller may have closed its file. */
+static int32_t keep_fd(struct region *region, const struct extent *extent, crpc_error *error)
+{
+    region->payloads = (struct rpc_region){.address = extent->address,
+                                           .bytes = extent->bytes,
+                                           .fd = NO_FD,
+                                           .fd_offset = extent->fd_offset,
+                                           .users = &region->calls.users};
+    rpc_region_init(&region->payloads);
+    if (extent->fd != NO_FD) {
+        region->payloads.fd = fcntl(extent->fd, F_DUPFD_CLOEXEC, 0);
+        if (region->payloads.fd < 0) {
+            return error_set(error, CRPC_E_SYSTEM, errno, "the dma-buf %d cannot be kept: %s",
+                             extent->fd, strerror(errno));
+        }
+    }
+    return CRPC_OK;
+}
+
+static void drop_fd(struct region *region)
+{
+    if (region->payloads.fd >= 0) {
+        close(region->payloads.fd);
+    }
+}
+
+int32_t crpc_region_prepare(crpc_context *context, crpc_region region, crpc_endpoint endpoint,
+                            crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = CRPC_E_INVALID;
+    if (context) {
+        struct region *object = region_of(context, region);
+        struct rpc_endpoint *to = endpoint_of(context, endpoint);
+        status = object && to ? rpc_region_prepare(to, &object->payloads, &failure)
+                              : error_set(&failure, CRPC_E_STALE, 0, "there is no such %s",
+                                          object ? "endpoint" : "region");
+    }
+    return give_error(error, &failure, status);
+}
+
 /* ---- Register -------------------------------------------------------------------------------- */
 
 static int32_t register_region(crpc_context *context, const struct extent *extent, uint32_t access,
@@ -104,8 +153,15 @@ static int32_t register_region(crpc_context *context, const struct extent *exten
         free(region);
         return status;
     }
+    status = keep_fd(region, extent, error);
+    if (status != CRPC_OK) {
+        deregister_from_all(context, region);
+        free(region);
+        return status;
+    }
     region->handle = handles_add(&context->handles, HANDLE_REGION, region);
     if (region->handle == 0) {
+        drop_fd(region);
         deregister_from_all(context, region);
         free(region);
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region's handle");
@@ -172,6 +228,8 @@ static void deregister(crpc_context *context, struct region *region)
 {
     handles_remove(&context->handles, region->handle);
     context->queue_memory = (struct queue_memory){0};
+    rpc_region_end(&region->payloads);
+    drop_fd(region);
     deregister_from_all(context, region);
     list_remove(&region->link);
     free(region);

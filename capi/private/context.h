@@ -82,7 +82,8 @@ struct region {
     uint64_t address;
     uint64_t bytes;
     uint32_t access;
-    bool foreign; /* memory of another device */
+    bool foreign;               /* memory of another device */
+    struct rpc_region payloads; /* with endpoints; if it is foreign, fd is this one's own */
 };
 
 static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *context,

@@ -166,6 +166,13 @@ static int32_t do_region_deregister(crpc_context *context, uint64_t bits)
     return crpc_region_deregister(context, (crpc_region){bits});
 }
 
+static int32_t do_region_prepare(crpc_context *context, uint64_t bits)
+{
+    return crpc_region_prepare(
+        context, (crpc_region){bits},
+        context == fixture.right ? fixture.right_endpoint : fixture.left_endpoint, NULL);
+}
+
 /* An op that names the region, of a channel that is good. */
 static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
 {
@@ -181,7 +188,8 @@ static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
 }
 
 static use *const of_listeners[] = {do_listener_info, do_listener_close};
-static use *const of_regions[] = {do_region_info, do_region_deregister, do_channel_op_in_region};
+static use *const of_regions[] = {do_region_info, do_region_deregister, do_region_prepare,
+                                  do_channel_op_in_region};
 
 static int32_t do_channel_accept(crpc_context *context, uint64_t bits)
 {

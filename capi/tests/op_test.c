@@ -30,7 +30,7 @@ static const struct field fields[] = {
     FIELD(method, 1, 0, 0, 0),        FIELD(status, 0, 1, 0, 0),
     FIELD(token, 0, 1, 1, 1),         FIELD(payload_offset, 1, 1, 0, 0),
     FIELD(payload_bytes, 1, 1, 0, 0), FIELD(reply_bytes_max, 1, 0, 0, 0),
-    FIELD(timeout_ns, 1, 0, 0, 0),    FIELD(reserved, 0, 0, 0, 0),
+    FIELD(timeout_ns, 1, 0, 0, 0),    FIELD(region, 0, 0, 0, 0),
 };
 
 static void fields_that_the_opcode_does_not_name_must_be_zero(void **state)
@@ -65,7 +65,8 @@ static void flags_and_statuses(void **state)
     for (uint8_t opcode = CRPC_OP_CALL; opcode <= CRPC_OP_CANCEL; opcode++) {
         for (uint32_t bit = 0; bit < 8; bit++) {
             bool known = (bit == 0 && (opcode == CRPC_OP_REPLY || opcode == CRPC_OP_DROP)) ||
-                         (bit == 1 && (opcode == CRPC_OP_REPLY || opcode == CRPC_OP_CALL));
+                         (bit == 1 && (opcode == CRPC_OP_REPLY ||
+                                       opcode == CRPC_OP_CALL)); /* CRPC_OP_REGION needs a region */
             if (!known) {
                 expect_invalid((crpc_op){.opcode = opcode,
                                          .flags = (uint8_t)(1u << bit),
@@ -238,8 +239,8 @@ static void a_run_ends_before_an_op_that_is_not_valid(void **state)
         {"payload_bytes", offsetof(crpc_op, payload_bytes), 65, CRPC_E_INVALID},
         {"payload_bytes", offsetof(crpc_op, payload_bytes) + 3, 0xff, CRPC_E_INVALID},
         {"reply_bytes_max", offsetof(crpc_op, reply_bytes_max) + 3, 0xff, CRPC_E_TOO_BIG},
-        {"reserved", offsetof(crpc_op, reserved), 1, CRPC_E_INVALID},
-        {"reserved", offsetof(crpc_op, reserved) + 7, 0x80, CRPC_E_INVALID},
+        {"region", offsetof(crpc_op, region), 1, CRPC_E_INVALID},
+        {"region", offsetof(crpc_op, region) + 7, 0x80, CRPC_E_INVALID},
     };
     for (size_t spoil = 0; spoil < sizeof(spoils) / sizeof(spoils[0]); spoil++) {
         for (uint32_t at = 0; at < RUN; at++) {
@@ -277,7 +278,7 @@ static void a_run_of_replies_ends_before_one_that_is_not_valid(void **state)
         {"payload_offset", offsetof(crpc_op, payload_offset) + 7, 0xff, CRPC_E_INVALID},
         {"reply_bytes_max", offsetof(crpc_op, reply_bytes_max), 1, CRPC_E_INVALID},
         {"timeout_ns", offsetof(crpc_op, timeout_ns) + 7, 1, CRPC_E_INVALID},
-        {"reserved", offsetof(crpc_op, reserved) + 7, 1, CRPC_E_INVALID},
+        {"region", offsetof(crpc_op, region) + 7, 1, CRPC_E_INVALID},
     };
     for (size_t spoil = 0; spoil < sizeof(spoils) / sizeof(spoils[0]); spoil++) {
         for (uint32_t at = 0; at < RUN; at++) {

@@ -23,7 +23,9 @@ static void set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch)
                                 .request_end = endpoint->out.request_produced,
                                 .messages = endpoint->out.batch_messages,
                                 .replies_end = endpoint->sent.replies_tail,
-                                .wants_completion = endpoint->out.batch_wants_completion};
+                                .wants_completion = endpoint->out.batch_wants_completion,
+                                .gathers = endpoint->gather.waits};
+    endpoint->gather.waits = false;
     endpoint->out.batch_messages = 0;
     endpoint->out.batch_wants_completion = false;
 }
@@ -37,6 +39,7 @@ static void take_back(struct rpc_endpoint *endpoint, const struct rpc_batch *bat
     endpoint->out.batch_messages = batch->messages;
     endpoint->sent.replies_tail = batch->replies_end;
     endpoint->out.batch_wants_completion = batch->wants_completion;
+    endpoint->gather.waits = batch->gathers;
 }
 
 /* Those before it are sent. */
@@ -112,6 +115,11 @@ int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
     }
     if (lane->state == RPC_LANE_FAILED || list_linked(&lane->failing_link)) {
         return CRPC_E_DISCONNECTED;
+    }
+    if (endpoint->gather.waits) {
+        return rpc_possible(
+            endpoint,
+            op); /* it is not: nothing is written to the open batch, nor set aside with it */
     }
     const uint32_t gate = lane_mark(lane->lane);
     const bool waits = !lane_reached(lane->lane, gate);

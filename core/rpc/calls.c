@@ -7,6 +7,12 @@
  */
 #include "rpc/internal.h"
 
+void call_report_end(struct rpc_call *call)
+{
+    list_append(&call->endpoint->engine->ended, &call->timer.link);
+    call->endpoint->engine->links.attention = true;
+}
+
 void call_end(struct rpc_call *call, int32_t status)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
@@ -16,8 +22,9 @@ void call_end(struct rpc_call *call, int32_t status)
     call->status = (int8_t)status;
     endpoint->calls.live--;
     endpoint->calls.ended++;
-    list_append(&endpoint->engine->ended, &call->timer.link);
-    endpoint->engine->links.attention = true;
+    if (likely(call->kind != CALL_GATHERED) || rpc_gather_let_go(call)) {
+        call_report_end(call);
+    }
 }
 
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status)

@@ -20,6 +20,7 @@ static void init_links(struct rpc_endpoint *endpoint)
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
+    list_init(&endpoint->gather.memories);
     wheel_timer_init(&endpoint->read.timer, TIMER_READ);
     wheel_timer_init(&endpoint->lane.timer, TIMER_LANE);
 }
@@ -236,6 +237,7 @@ static int32_t attach(struct link *link, crpc_error *error)
 static void detach(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    rpc_gather_destroy(endpoint);
     ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
     free(endpoint->owed.slots);
     free(endpoint->sent.replies);
@@ -251,8 +253,7 @@ static void detach(struct link *link)
 static void opened(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    endpoint->call_bar = CRPC_OK;
-    endpoint->reply_bar = CRPC_OK;
+    rpc_set_bars(endpoint);
     link_connected(link);
     rpc_lane_opened(endpoint);
 }
@@ -344,6 +345,7 @@ static void drain(struct rpc_endpoint *endpoint)
     if (endpoint_left(endpoint)) {
         endpoint->link.error = (crpc_error){0};
     }
+    rpc_gather_end_all(endpoint);
     calls_end_all(endpoint, status_of_pending(endpoint));
     rpc_lane_stop(endpoint, status_of_pending(endpoint));
     if (endpoint->sent.replies_head != endpoint->sent.replies_tail) {

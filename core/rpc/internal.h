@@ -5,6 +5,7 @@
  *   poll.c      the steps of a poll, and their order
  *   send.c      calls, replies, the open batch, mailbox READs
  *   receive.c   arrivals, checks of them, views, release
+ *   gather.c    messages whose payload the device reads from a region
  *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
  *   calls.c     call slots, deadlines, cancel
  *   endpoint.c  the link's service: memory, failure, draining, close
@@ -26,6 +27,7 @@
 #include "base/table.h"
 #include "base/wheel.h"
 #include "lane/lane.h"
+#include "nic/queue.h"
 #include "link/link.h"
 #include "rpc/ring.h"
 #include "rpc/rpc.h"
@@ -62,6 +64,9 @@ enum rpc_call_state {
  * others. */
 #define LANE_RNR_TRIES 7u
 
+/* The device may read the call's payload from a region: it does not complete before, if it ends early. */
+#define CALL_GATHERED 0xffu
+
 struct rpc_call {
     struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
     struct rpc_endpoint *endpoint;
@@ -75,7 +80,7 @@ struct rpc_call {
     /* One word for run.c: the second of the request's header, but for the status. */
     uint32_t reply_bytes_max;
     uint16_t method;
-    uint8_t kind;       /* has no meaning here */
+    uint8_t kind;       /* CALL_GATHERED, or it has no meaning here */
     int8_t status;      /* ENDED: CRPC_E_* */
     uint64_t allowance; /* taken from the reply budget */
 } __attribute__((aligned(CACHE_LINE_BYTES)));
@@ -139,6 +144,7 @@ struct rpc_batch {
     uint32_t gate;        /* of the lane, if it is gated */
     bool gated;
     bool wants_completion;
+    bool gathers; /* of the open batch alone */
 };
 
 /* Sending, and the peer's limits. Positions are positions in the peer's ring. */
@@ -242,6 +248,25 @@ struct rpc_reservation {
     crpc_op op;
 };
 
+/* The payload of a message, as long as the device may read it. */
+struct rpc_gathered {
+    uint32_t *users;       /* of its region; NULL = none */
+    struct rpc_call *call; /* whose payload it is; NULL = a reply's */
+    uint32_t call_id;      /* the slot may have another call by then */
+};
+
+/* Messages whose payload stays in a region: gather.c. */
+struct rpc_gather {
+    bool waits;               /* the open batch ends with such a message; this is its payload: */
+    struct nic_piece piece;   /* where it is */
+    const void *source;       /* likewise, if the processor may read it; otherwise NULL */
+    uint64_t position;        /* where it would be in the send ring */
+    struct rpc_gathered open; /* who waits for it */
+    struct rpc_gathered
+        *sent; /* of batches that were sent, as sent.batches; NULL = there was none yet */
+    struct list memories; /* regions as the queue pair can use them */
+};
+
 /* How far this side's disconnect has come. */
 enum rpc_leave {
     LEAVE_NONE = 0,
@@ -325,6 +350,7 @@ struct rpc_endpoint {
     enum rpc_leave leave;
     struct rpc_reservation reservation;
     struct rpc_lane lane;
+    struct rpc_gather gather;
     crpc_endpoint_options options;
     struct rpc_peer peer;
     crpc_stats stats;
@@ -412,6 +438,12 @@ static inline void rpc_messages_written(struct rpc_endpoint *endpoint, uint64_t 
     endpoint->out.produced += bytes;
 }
 
+/* Returns CRPC_OK if a CALL or REPLY is possible now. Otherwise counts it as refused, and returns why. */
+int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op);
+/* Writes the message of an op that is possible, but for its payload, and returns its place. */
+uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op);
+/* Sets what bars calls and replies of a connected endpoint. */
+void rpc_set_bars(struct rpc_endpoint *endpoint);
 /* The endpoint's batch leaves at the end of this submit. Cheaper before the batch begins. */
 void rpc_make_urgent(struct rpc_endpoint *endpoint);
 /* The call ends after so long. */
@@ -469,6 +501,18 @@ void engine_emit_arrivals(struct rpc_engine *engine, struct output *output);
 void engine_release(struct rpc_engine *engine);
 void endpoint_publish(struct rpc_endpoint *endpoint);
 
+/* gather.c */
+/* Posts and rings the open batch, whose last payload is in a region. slot: of sent.batches. */
+void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,
+                     uint32_t slot);
+/* The batch of the slot has been sent, and there is a gather.sent. */
+void rpc_gather_done(struct rpc_endpoint *endpoint, uint32_t slot);
+/* A call ends early. Returns true if it need not wait for the device: its payload has not left, and is copied. */
+bool rpc_gather_let_go(struct rpc_call *call);
+/* The queue pair has failed, or is no more: the device reads nothing. */
+void rpc_gather_end_all(struct rpc_endpoint *endpoint);
+void rpc_gather_destroy(struct rpc_endpoint *endpoint);
+
 /* calls.c */
 static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 {
@@ -493,6 +537,8 @@ static inline void call_free(struct rpc_call *call)
 
 /* Ends a LIVE call before its response arrives. The call completes with `status`. */
 void call_end(struct rpc_call *call, int32_t status);
+/* Its completion is given by the next poll. */
+void call_report_end(struct rpc_call *call);
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status);
 void engine_emit_ended(struct rpc_engine *engine, struct output *output);
 void rpc_timer(struct link_group *group, struct wheel_timer *timer);

@@ -16,9 +16,7 @@ void endpoint_leave(struct rpc_endpoint *endpoint)
     endpoint->leave = LEAVE_WANTED;
     endpoint->link.state = CRPC_STATE_CLOSING;
     link_start_keepalive(&endpoint->link); /* for the peer's FIN, and that it parts */
-    if (!endpoint->reservation.open) {
-        endpoint->call_bar = CRPC_E_CLOSING;
-    }
+    rpc_set_bars(endpoint);
     atomic_store_explicit((_Atomic uint32_t *)&endpoint->in.mailbox->flags, WIRE_MAILBOX_CLOSING,
                           memory_order_release);
     list_append_once(&endpoint->engine->work, &endpoint->work_link);

@@ -16,13 +16,13 @@ static inline bool op_payload_fits(const crpc_op *op, uint64_t payload_bytes)
 
 static inline bool op_call_valid(const crpc_op *op)
 {
-    return (op->flags | (uint32_t)op->status | op->token | op->reserved) == 0;
+    return (op->flags | (uint32_t)op->status | op->token | op->region.bits) == 0;
 }
 
 static inline bool op_reply_valid(const crpc_op *op)
 {
     return op->status >= 0 && ((op->flags & ~CRPC_OP_QUIET) | op->method | op->reply_bytes_max |
-                               op->timeout_ns | op->reserved) == 0;
+                               op->timeout_ns | op->region.bits) == 0;
 }
 
 static inline bool op_drop_valid(const crpc_op *op)
@@ -34,7 +34,7 @@ static inline bool op_drop_valid(const crpc_op *op)
 static inline bool op_cancel_valid(const crpc_op *op)
 {
     return (op->flags | op->method | (uint32_t)op->status | op->payload_offset | op->payload_bytes |
-            op->reply_bytes_max | op->timeout_ns | op->reserved) == 0;
+            op->reply_bytes_max | op->timeout_ns | op->region.bits) == 0;
 }
 
 #endif

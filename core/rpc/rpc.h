@@ -13,6 +13,7 @@
 
 #include "base/abi.h"
 #include "base/handles.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "nic/nic.h"
 
@@ -109,6 +110,30 @@ bool rpc_lane_has(const struct rpc_endpoint *endpoint, const struct lane_grant *
  * CRPC_E_DISCONNECTED: the lane has failed, and is not being made again yet; CRPC_E_AGAIN: too many messages
  * wait for different ops. */
 int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+
+/* ---- Payloads from regions ------------------------------------------------------------------- */
+
+/* Memory of the application, from which payloads are sent without a copy. The caller keeps it registered until
+ * rpc_region_end, and sets all but the list. */
+struct rpc_region {
+    uint64_t address;
+    uint64_t bytes;
+    int fd; /* of its dma-buf; < 0: plain memory */
+    uint64_t fd_offset;
+    uint32_t *users;      /* counts ops whose payload the device may still read */
+    struct list memories; /* what endpoints have registered */
+};
+
+void rpc_region_init(struct rpc_region *region);
+/* Ends what endpoints have registered. There are no users. */
+void rpc_region_end(struct rpc_region *region);
+/* Registers the region with an endpoint, so that the first op need not: a system call. Returns CRPC_OK;
+ * CRPC_E_STATE: it is not connected; CRPC_E_UNSUPPORTED, CRPC_E_NO_MEMORY and other errors of the device. */
+int32_t rpc_region_prepare(struct rpc_endpoint *endpoint, struct rpc_region *region,
+                           crpc_error *error);
+/* As rpc_call, or rpc_reply if the opcode is REPLY, with a payload at an offset of a region, which contains it. The
+ * device reads it, until the op has completed. Returns as they do and as rpc_region_prepare. */
+int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_region *region);
 
 /* ---- Endpoints ------------------------------------------------------------------------------- */
 

@@ -109,7 +109,7 @@ take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
         const uint32_t payload_bytes = op->payload_bytes, reply_bytes_max = op->reply_bytes_max;
         STOP_IF((head - CRPC_OP_CALL) & ~METHOD_MASK);
         STOP_IF(op->endpoint.bits != handle);
-        STOP_IF((op->token | op->reserved | (timed ? 0 : op->timeout_ns)) != 0);
+        STOP_IF((op->token | op->region.bits | (timed ? 0 : op->timeout_ns)) != 0);
         uint64_t payload_end;
         STOP_IF(__builtin_add_overflow(op->payload_offset, payload_bytes, &payload_end));
         STOP_IF(payload_end > payload_bytes_max);
@@ -229,7 +229,7 @@ uint32_t rpc_replies(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t
         /* A token has the slot of its call id, if it is one: then all of it is compared. */
         struct rpc_request *request = &slots[token & slot_mask];
         STOP_IF(op->endpoint.bits != handle);
-        STOP_IF((op->timeout_ns | op->reserved) != 0);
+        STOP_IF((op->timeout_ns | op->region.bits) != 0);
         STOP_IF(request->token != token);
         STOP_IF(payload_bytes >= request->reply_bytes_bound);
         uint64_t payload_end;

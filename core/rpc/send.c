@@ -44,7 +44,7 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
                                                                const crpc_op *op)
 {
     uint64_t charge = wire_charge(op->payload_bytes);
-    if (endpoint->call_bar != CRPC_OK) {
+    if (endpoint->call_bar != CRPC_OK && endpoint->call_bar != CRPC_E_AGAIN) {
         return endpoint->call_bar;
     }
     if (charge > endpoint->peer.request_bytes ||
@@ -91,6 +91,7 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
     call->user_data = op->user_data;
     call->reply_bytes_max = op->reply_bytes_max;
     call->method = op->method;
+    call->kind = WIRE_REQUEST;
     call->allowance = wire_charge(op->reply_bytes_max);
     write_header(place, message_bytes,
                  &(struct wire_message){.payload_bytes = op->payload_bytes,
@@ -137,7 +138,7 @@ static inline struct rpc_request *find_owed(struct rpc_endpoint *endpoint, uint6
 static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpoint *endpoint,
                                                                 const crpc_op *op)
 {
-    if (endpoint->reply_bar != CRPC_OK) {
+    if (endpoint->reply_bar != CRPC_OK && endpoint->reply_bar != CRPC_E_AGAIN) {
         return endpoint->reply_bar;
     }
     const struct rpc_request *owed = find_owed(endpoint, op->token);
@@ -217,6 +218,43 @@ void rpc_submit_end(struct rpc_engine *engine)
     engine->links.now_ns = 0;
 }
 
+/* ---- For messages that are written otherwise ------------------------------------------------- */
+
+int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    assert(op->opcode == CRPC_OP_CALL || op->opcode == CRPC_OP_REPLY);
+    if (op->opcode == CRPC_OP_CALL) {
+        return call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
+    }
+    return reply_possible(endpoint, op) ? CRPC_OK : reply_impossible(endpoint, op);
+}
+
+uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    uint8_t *place = rpc_next_place(endpoint);
+    if (op->opcode == CRPC_OP_CALL) {
+        book_call(endpoint, op, place);
+    } else { /* a possible reply answers a request */
+        book_reply(endpoint, find_owed(endpoint, op->token), op, op->status, place);
+    }
+    return place;
+}
+
+/* One bar serves all if nothing may be written to the open batch: behind the reserved place, or behind a message that ends
+ * its batch. */
+void rpc_set_bars(struct rpc_endpoint *endpoint)
+{
+    if (endpoint->call_bar == CRPC_E_DISCONNECTED) {
+        return; /* what has ended stays so */
+    }
+    endpoint->reply_bar = endpoint->reservation.open ? CRPC_E_BUSY
+                          : endpoint->gather.waits   ? CRPC_E_AGAIN
+                                                     : CRPC_OK;
+    endpoint->call_bar = endpoint->reply_bar == CRPC_OK && endpoint->leave != LEAVE_NONE
+                             ? CRPC_E_CLOSING
+                             : endpoint->reply_bar;
+}
+
 /* ---- Words of the lane ----------------------------------------------------------------------- */
 
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
@@ -234,28 +272,21 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
-    assert(op->opcode == CRPC_OP_CALL || op->opcode == CRPC_OP_REPLY);
-    if (op->opcode == CRPC_OP_CALL && !call_possible(endpoint, op)) {
-        return call_impossible(endpoint, op);
-    }
-    if (op->opcode != CRPC_OP_CALL && !reply_possible(endpoint, op)) {
-        return reply_impossible(endpoint, op);
+    const int32_t status = rpc_possible(endpoint, op);
+    if (status != CRPC_OK) {
+        return status;
     }
     *address = rpc_next_place(endpoint) + WIRE_HEADER_BYTES;
     endpoint->reservation.op = *op;
     endpoint->reservation.open = true;
-    /* One bar serves all: nothing else may be written after the reserved place. */
-    endpoint->call_bar = CRPC_E_BUSY;
-    endpoint->reply_bar = CRPC_E_BUSY;
+    rpc_set_bars(endpoint);
     return CRPC_OK;
 }
 
-/* What bars calls and replies when no reservation does. */
 static void lift_reservation(struct rpc_endpoint *endpoint)
 {
     endpoint->reservation.open = false;
-    endpoint->reply_bar = CRPC_OK;
-    endpoint->call_bar = endpoint->leave != LEAVE_NONE ? CRPC_E_CLOSING : CRPC_OK;
+    rpc_set_bars(endpoint);
     /* A flush may have been put off meanwhile. */
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
 }
@@ -282,12 +313,7 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
     uint64_t last_unit = message_bytes - WIRE_UNIT_BYTES;
     uint64_t tail_start = maximum(last_unit, WIRE_HEADER_BYTES);
     memcpy(tail, place + tail_start, end - tail_start);
-    if (op->opcode == CRPC_OP_CALL) {
-        book_call(endpoint, op, place);
-    } else {
-        /* Nothing else could be replied to meanwhile. */
-        book_reply(endpoint, find_owed(endpoint, op->token), op, op->status, place);
-    }
+    rpc_book(endpoint, op); /* nothing else could be replied to meanwhile */
     memcpy(place + tail_start, tail, end - tail_start);
     rpc_submit_end(endpoint->engine);
     return CRPC_OK;
@@ -339,14 +365,21 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
                                     .local_key = endpoint->out.staging.memory.local_key,
                                     .remote_key = endpoint->peer.ring_key,
                                     .immediate = bytes / WIRE_UNIT_BYTES};
-    bool signaled = fin || endpoint->out.batch_wants_completion;
+    bool signaled = fin || endpoint->out.batch_wants_completion, posted = false;
     if (endpoint->out.batch_wants_completion) {
         uint32_t slot = endpoint->sent.batches_tail++ & (endpoint->sent.batch_slots - 1);
         endpoint->sent.batches[slot] = (struct rpc_sent_batch){
             .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent.replies_tail};
+        if (unlikely(endpoint->gather.waits)) {
+            rpc_gather_post(endpoint, &transfer, slot);
+            posted = true;
+        }
     }
-    engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
-                                             NIC_POST_RING | (signaled ? NIC_POST_SIGNALED : 0));
+    if (likely(!posted)) {
+        engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
+                                                 NIC_POST_RING |
+                                                     (signaled ? NIC_POST_SIGNALED : 0));
+    }
 
     if (unlikely(endpoint->out.batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);
@@ -492,10 +525,16 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
         if ((int32_t)(completed - batch->wqe) <= 0) {
             break;
         }
+        if (unlikely(endpoint->gather.sent)) {
+            rpc_gather_done(endpoint, (uint32_t)(batch - endpoint->sent.batches));
+        }
         endpoint->sent.replies_acknowledged = batch->replies_tail;
         endpoint->sent.batches_head++;
-        list_append_once(&endpoint->engine->acknowledged, &endpoint->acknowledged_link);
-        endpoint->engine->links.attention = true;
+        /* An endpoint without replies to report may end at any time, and is on no list then. */
+        if (endpoint->sent.replies_head != endpoint->sent.replies_acknowledged) {
+            list_append_once(&endpoint->engine->acknowledged, &endpoint->acknowledged_link);
+            endpoint->engine->links.attention = true;
+        }
     }
     if (endpoint->out.batch_messages > 0 || fin_due(endpoint)) {
         list_append_once(&endpoint->engine->work, &endpoint->work_link);

@@ -77,6 +77,13 @@ static void say_all(struct rpc_endpoint *endpoint)
 
 #define WORDS_AT_ONCE 5u
 
+/* Whether the open batch takes words. */
+static bool word_fits(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE &&
+           !endpoint->gather.waits;
+}
+
 bool rpc_lane_flush(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
@@ -86,11 +93,10 @@ bool rpc_lane_flush(struct rpc_endpoint *endpoint)
     }
     rpc_after_send(endpoint);
     lane->gated = !rpc_after_reached(lane);
-    if (endpoint->out.batch_messages >= WIRE_MESSAGES_MAX - WORDS_AT_ONCE && !lane->gated &&
-        endpoint_may_send(endpoint)) {
+    if (!word_fits(endpoint) && !lane->gated && endpoint_may_send(endpoint)) {
         endpoint_send(endpoint); /* it has no place for words, and nothing else may follow */
     }
-    if (endpoint->out.batch_messages < WIRE_MESSAGES_MAX - WORDS_AT_ONCE) {
+    if (word_fits(endpoint)) {
         say_all(endpoint);
         endpoint->lane_attention = lane->gated || lane->aside_count > 0;
     }

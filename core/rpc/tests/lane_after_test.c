@@ -1,6 +1,9 @@
 /* lane_after_test.c: messages that follow ops of a lane: which wait for what, and what is refused. */
 #include "lanes.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 static struct lanes lanes;
 static const struct lane_grant *taken;
 
@@ -110,6 +113,92 @@ static void replies_wait_for_their_own_ops(void **state)
         assert_int_equal(pair->seen[0].entries[3 + i].kind, CRPC_COMPLETION_REPLY);
         assert_int_equal(pair->seen[0].entries[3 + i].user_data, i);
     }
+}
+
+/* A payload in another device's memory, so that it is gathered however short it is. */
+static struct rpc_region region;
+static uint32_t users;
+
+static int32_t gathered(uint16_t method)
+{
+    const crpc_op op = {.opcode = CRPC_OP_CALL,
+                        .method = method,
+                        .payload_offset = 100,
+                        .payload_bytes = 200,
+                        .reply_bytes_max = 8};
+    return rpc_gather(lanes_of(&lanes, 0), &op, &region);
+}
+
+static void open_region(void)
+{
+    static uint8_t memory[LANES_BYTES];
+    for (uint32_t i = 0; i < LANES_BYTES; i++) {
+        memory[i] = (uint8_t)(i * 3);
+    }
+    region = (struct rpc_region){.address = (uint64_t)(uintptr_t)memory,
+                                 .bytes = LANES_BYTES,
+                                 .fd = memfd_create("payloads", MFD_CLOEXEC),
+                                 .users = &users};
+    assert_true(region.fd >= 0 && ftruncate(region.fd, LANES_BYTES) == 0);
+    rpc_region_init(&region);
+}
+
+static void close_region(void)
+{
+    for (uint32_t i = 0; i < 4 && users > 0; i++) {
+        pair_poll(&lanes.pair, 0);
+    }
+    assert_int_equal(users, 0);
+    rpc_region_end(&region);
+    close(region.fd);
+}
+
+static void expect_gathered(uint32_t index, uint16_t method)
+{
+    const crpc_completion *request = &lanes.pair.seen[1].entries[index];
+    const uint8_t *payload = (const uint8_t *)(uintptr_t)request->payload;
+    assert_int_equal(request->method, method);
+    assert_int_equal(request->payload_bytes, 200);
+    assert_int_equal(payload[199], (uint8_t)(299 * 3));
+}
+
+/* It waits with the message before it, in one batch, to which nothing is added. */
+static void a_payload_of_a_region_waits_too(void **state)
+{
+    (void)state;
+    open_region();
+    lanes_write(&lanes, taken, 0, 8);
+    assert_int_equal(after(1, 8), CRPC_OK);
+    assert_int_equal(gathered(2), CRPC_OK);
+    assert_int_equal(after(3, 8), CRPC_E_AGAIN);
+    assert_int_equal(lanes_of(&lanes, 0)->lane.aside_count, 0);
+    expect_nothing();
+    complete(1);
+    assert_int_equal(pair_poll(&lanes.pair, 1), 2);
+    expect_gathered(1, 2);
+    assert_int_equal(after(4, 8), CRPC_OK);
+    pair_poll(&lanes.pair, 0);
+    expect_request(4);
+    close_region();
+}
+
+/* What was set aside before goes without it. */
+static void a_payload_of_a_region_behind_what_was_set_aside(void **state)
+{
+    (void)state;
+    open_region();
+    for (uint8_t i = 1; i <= 2; i++) {
+        lanes_write(&lanes, taken, 0, 8);
+        assert_int_equal(after(i, 8), CRPC_OK);
+    }
+    assert_int_equal(gathered(3), CRPC_OK);
+    complete(1);
+    expect_request(1);
+    assert_int_equal(users, 1);
+    complete(2);
+    assert_int_equal(pair_poll(&lanes.pair, 1), 2);
+    expect_gathered(1, 3);
+    close_region();
 }
 
 /* A message that is refused leaves all as it was: what comes next waits for nothing. */
@@ -228,6 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         AFTER_TEST(each_waits_for_its_own_ops),
         AFTER_TEST(replies_wait_for_their_own_ops),
+        AFTER_TEST(a_payload_of_a_region_waits_too),
+        AFTER_TEST(a_payload_of_a_region_behind_what_was_set_aside),
         AFTER_TEST(what_is_refused_holds_nothing_back),
         AFTER_TEST(what_is_refused_ends_nothing),
         AFTER_TEST(as_many_as_can_wait),

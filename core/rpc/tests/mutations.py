@@ -43,13 +43,13 @@ MUTATIONS = [
      "            list_append_once(&endpoint->engine->work, &endpoint->work_link);\n        }", ""),
     ("a slot is freed at its deadline", "calls.c", "            call->state = CALL_ZOMBIE;", "            call_free(call);"),
     ("some ended calls are never reported", "calls.c",
-     "    list_append(&endpoint->engine->ended, &call->timer.link);",
-     "    if (endpoint->calls.ended % 7) list_append(&endpoint->engine->ended, &call->timer.link);"),
+     "    list_append(&call->endpoint->engine->ended, &call->timer.link);",
+     "    if (call->endpoint->calls.ended % 7) list_append(&call->endpoint->engine->ended, &call->timer.link);"),
     ("what is malformed behind an end is parsed on", "endpoint.c",
      "    forget_arrivals(endpoint);\n}\n\n/* Nothing", "    if (!link->failing) forget_arrivals(endpoint);\n}\n\n/* Nothing"),
     ("a batch counts as two when consumed", "receive.c",
      "    endpoint->in.held_batches++;\n", "    endpoint->in.held_batches += 2;\n"),
-    ("calls that have ended ask for no attention", "calls.c", "    endpoint->engine->links.attention = true;\n", ""),
+    ("calls that have ended ask for no attention", "calls.c", "    call->endpoint->engine->links.attention = true;\n", ""),
     ("acknowledged replies ask for no attention", "send.c", "        endpoint->engine->links.attention = true;\n", ""),
     ("what has failed asks for no attention", "endpoint.c",
      "&endpoint->failing_link);\n        endpoint->engine->links.attention = true;\n    }\n}\n\nstatic void abandoned",
@@ -94,9 +94,12 @@ MUTATIONS = [
      "    take_done(lane, completed);\n", "    take_done(lane, lane->posted);\n"),
     ("a lane goes while a task connects it", "lane.c",
      "    if (lane->join.under_way) {\n        return; /* joined comes, and there are no ops */\n    }\n", ""),
+    ("a call ends while the device reads its payload", "calls.c", "if (likely(call->kind != CALL_GATHERED) || rpc_gather_let_go(call)) {", "if (1) {"),
+    ("a batch is written to behind a payload in a region", "send.c", "endpoint->gather.waits   ? CRPC_E_AGAIN", "0   ? CRPC_E_AGAIN"),
+    ("payloads stay in use when their connection has ended", "endpoint.c", "    rpc_gather_end_all(endpoint);\n", ""),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_lane.c", "sim_world.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_gather.c", "sim_lane.c", "sim_world.c"]
 
 
 if __name__ == "__main__":

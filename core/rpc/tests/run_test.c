@@ -336,7 +336,7 @@ static void spoil(crpc_op *op, uint32_t how)
         op->endpoint.bits++;
         break;
     case 5:
-        op->reserved = UINT64_C(1) << 63;
+        op->region.bits = UINT64_C(1) << 63;
         break;
     case 6:
         op->payload_offset = sizeof(payload) - op->payload_bytes + 1;

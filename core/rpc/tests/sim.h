@@ -8,6 +8,7 @@
  *   sim_act.c      what an application might do next
  *   sim_check.c    what a poll gave, and what must hold
  *   sim_lane.c     the same of lanes
+ *   sim_gather.c   payloads from regions
  *   simulate.c     episodes, command line, TAP
  */
 #ifndef CORE_RPC_TESTS_SIM_H
@@ -24,6 +25,8 @@
 #define SIM_VIEWS_MAX 64
 #define SIM_SLOTS 128u    /* words of a lane's memory */
 #define SIM_LANE_OPS 256u /* more than are ever open */
+#define SIM_GATHER_SLOTS 6u
+#define SIM_GATHER_BYTES 8192u
 
 struct sim_call {
     uint32_t request_bytes;
@@ -77,6 +80,20 @@ struct sim_lane {
     } memory;
 };
 
+/* A payload in a region, until its op has completed. */
+struct sim_gather_slot {
+    uint8_t bytes[SIM_GATHER_BYTES];
+    bool used;
+    uint8_t opcode;
+    uint64_t user_data;
+};
+
+struct sim_gather {
+    uint32_t users;
+    struct rpc_region region; /* of all slots */
+    struct sim_gather_slot slots[SIM_GATHER_SLOTS];
+};
+
 struct sim_request {
     uint64_t token;
     uint32_t number; /* in the peer's book */
@@ -115,6 +132,7 @@ struct sim_side {
     uint8_t *reserved_place;
     uint32_t reserved_request; /* index in requests, of a reserved reply */
     struct sim_lane lane;
+    struct sim_gather gather;
 };
 
 /* A malformed batch. */
@@ -154,6 +172,7 @@ enum sim_count {
     SIM_GRANTS,
     SIM_REVOKES,
     SIM_LIVES, /* lanes made again */
+    SIM_GATHERED,
     SIM_COUNTS
 };
 
@@ -169,8 +188,11 @@ struct sim {
     bool lanes; /* some connections have them */
     struct random_generator lane_random;
     struct random_generator run_random; /* whether ops come one by one */
-    bool abrupt;                        /* all engines end while tasks may wait */
-    bool heavy; /* most messages are as long as they can be, so that rings fill up */
+    struct random_generator gather_random;
+    uint32_t gather_percent; /* of the messages */
+    int gather_fd;
+    bool abrupt; /* all engines end while tasks may wait */
+    bool heavy;  /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
     uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };
@@ -196,6 +218,18 @@ void sim_check_views(struct sim *sim, struct sim_engine *engine);
 void sim_check_engine(struct sim *sim, const struct sim_engine *engine);
 void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, uint64_t address,
                uint32_t bytes);
+
+/* sim_gather.c */
+void sim_gather_open(struct sim *sim, uint64_t seed);
+void sim_gather_side(struct sim_side *side);
+/* All engines have ended: nothing is in use. */
+void sim_gather_close(struct sim *sim);
+/* Whether the next message is to have its payload in the region. */
+bool sim_gather_wanted(struct sim *sim);
+/* Submits a CALL, or a REPLY that is not quiet, with its payload in the region if that has room. Returns as rpc_call. */
+int32_t sim_gather_submit(struct sim_side *side, const crpc_op *op, const void *bytes);
+/* An op has completed: its payload may change. */
+void sim_gather_done(struct sim_side *side, uint8_t opcode, uint64_t user_data);
 
 /* sim_lane.c */
 void sim_lanes_choose(struct sim *sim, uint64_t seed);

@@ -153,7 +153,8 @@ static void call(struct sim *sim, struct sim_side *side)
             simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
         struct sim_call after = {0};
-        int32_t status = sim_lane_call(side, &op, payload, &after);
+        int32_t status = sim_gather_wanted(sim) ? sim_gather_submit(side, &op, payload)
+                                                : sim_lane_call(side, &op, payload, &after);
         if (status == CRPC_OK) {
             struct sim_call *booked = book_call(side, &op);
             booked->after_slot = after.after_slot;
@@ -226,7 +227,9 @@ static bool reply(struct sim *sim, struct sim_side *side, uint32_t index)
     const struct sim_call *book = &side->peer->calls[side->requests[index].number];
     simulation_fill(payload, op.payload_bytes,
                     sim_key(side->peer, side->requests[index].number, true));
+    const bool gathers = op.opcode == CRPC_OP_REPLY && op.flags == 0 && sim_gather_wanted(sim);
     int32_t status = op.opcode == CRPC_OP_DROP ? rpc_drop(side->endpoint, &op)
+                     : gathers                 ? sim_gather_submit(side, &op, payload)
                                                : rpc_reply(side->endpoint, &op, payload);
     rpc_submit_end(side->engine->engine);
     if (status == CRPC_OK) {

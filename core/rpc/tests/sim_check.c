@@ -111,6 +111,7 @@ static void take_response(struct sim *sim, struct sim_engine *engine, struct sim
     }
     book->completed = true;
     book->status = completion->status;
+    sim_gather_done(side, CRPC_OP_CALL, completion->user_data);
     side->calls_completed++;
     if (completion->payload) {
         if (completion->payload_bytes != book->reply_bytes) {
@@ -185,6 +186,7 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
             simulation_fail(&sim->base, "a reply failed with status %d", completion->status);
         }
         side->replies_completed++;
+        sim_gather_done(side, CRPC_OP_REPLY, completion->user_data);
         break;
     case CRPC_COMPLETION_CANCEL:
         side->cancels_completed++;

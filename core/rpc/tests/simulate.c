@@ -150,6 +150,7 @@ int main(int argc, char **argv)
                                         "grants",
                                         "of them revoked",
                                         "lanes made again",
+                                        "payloads from regions",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};

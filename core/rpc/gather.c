@@ -1,0 +1,281 @@
+/* gather.c: messages whose payload stays where it is, in a region of the application: the device gathers it into the
+ * WRITE of their batch. To the peer they are like others. Cold path, by the message; nothing here is by the byte.
+ *
+ * Such a message ends its batch, which leaves at once. While it cannot, nothing more is written to it: call_bar and
+ * reply_bar are CRPC_E_AGAIN. The device may read the payload until the WRITE has completed. Only then does a call end
+ * early, and a reply complete; a response comes later by itself. So the application may change the payload of an op that
+ * has completed. (What has not left when its call ends is copied, so that a peer who does not take it delays nobody.)
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "rpc/internal.h"
+
+/* Shorter ones are copied, as they can then share a batch with others. */
+#define GATHER_BYTES_LEAST 2048u
+
+/* What a batch has at most: messages and a header, the payload, and zeros. */
+#define GATHER_PIECES 3u
+
+/* ---- Regions --------------------------------------------------------------------------------- */
+
+/* A region in the protection domain of an endpoint, since a queue pair uses no memory of another domain. */
+struct memory {
+    struct list region_link;
+    struct list endpoint_link;
+    struct rpc_endpoint *endpoint;
+    const struct rpc_region *region;
+    struct nic_keys keys;
+};
+
+void rpc_region_init(struct rpc_region *region)
+{
+    list_init(&region->memories);
+}
+
+/* The analyzer does not see that each is taken off both lists. */
+/* NOLINTBEGIN(clang-analyzer-unix.Malloc) */
+static void end_memory(struct memory *memory)
+{
+    memory->endpoint->engine->operations->memory_deregister(memory->endpoint->engine->nic,
+                                                            &memory->keys);
+    list_remove(&memory->region_link);
+    list_remove(&memory->endpoint_link);
+    free(memory);
+}
+
+void rpc_region_end(struct rpc_region *region)
+{
+    while (!list_empty(&region->memories)) {
+        end_memory(list_entry(region->memories.next, struct memory, region_link));
+    }
+}
+/* NOLINTEND(clang-analyzer-unix.Malloc) */
+
+static int32_t make_memory(struct rpc_endpoint *endpoint, struct rpc_region *region,
+                           struct memory **made, crpc_error *error)
+{
+    const struct nic_operations *operations = endpoint->engine->operations;
+    struct nic *nic = endpoint->engine->nic;
+    struct memory *memory = calloc(1, sizeof(*memory));
+    if (!memory) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region of an endpoint");
+    }
+    const int32_t status =
+        region->fd < 0
+            ? operations->memory_register(nic, endpoint->link.domain,
+                                          (void *)(uintptr_t)region->address, region->bytes, 0, 0,
+                                          &memory->keys, error)
+            : operations->memory_register_dmabuf(nic, endpoint->link.domain, region->fd,
+                                                 region->fd_offset, region->bytes, region->address,
+                                                 0, &memory->keys, error);
+    if (status != CRPC_OK) {
+        free(memory);
+        return status;
+    }
+    memory->endpoint = endpoint;
+    memory->region = region;
+    list_append(&region->memories, &memory->region_link);
+    list_append(&endpoint->gather.memories, &memory->endpoint_link);
+    *made = memory;
+    return CRPC_OK;
+}
+
+/* Room to note what is under way, as for batches. */
+static int32_t make_slots(struct rpc_endpoint *endpoint, crpc_error *error)
+{
+    if (!endpoint->gather.sent) {
+        endpoint->gather.sent = calloc(endpoint->sent.batch_slots, sizeof(*endpoint->gather.sent));
+    }
+    return endpoint->gather.sent ? CRPC_OK
+                                 : error_set(error, CRPC_E_NO_MEMORY, ENOMEM,
+                                             "no memory to send payloads from regions");
+}
+
+/* The region as the endpoint's queue pair can use it. */
+static int32_t use_memory(struct rpc_endpoint *endpoint, struct rpc_region *region,
+                          struct memory **memory, crpc_error *error)
+{
+    const int32_t status = make_slots(endpoint, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    for (struct list *at = endpoint->gather.memories.next; at != &endpoint->gather.memories;
+         at = at->next) {
+        *memory = list_entry(at, struct memory, endpoint_link);
+        if ((*memory)->region == region) {
+            return CRPC_OK;
+        }
+    }
+    if (endpoint->engine->nic->pieces_max < GATHER_PIECES) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0, "%s gathers at most %u pieces",
+                         endpoint->engine->nic->device, endpoint->engine->nic->pieces_max);
+    }
+    return make_memory(endpoint, region, memory, error);
+}
+
+int32_t rpc_region_prepare(struct rpc_endpoint *endpoint, struct rpc_region *region,
+                           crpc_error *error)
+{
+    struct memory *memory;
+    if (endpoint->sent.batch_slots == 0 || endpoint->link.failing) {
+        return error_set(error, CRPC_E_STATE, 0, "the endpoint is not connected");
+    }
+    return use_memory(endpoint, region, &memory, error);
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+/* A short payload is copied, unless the processor may not read it. */
+static int32_t copy(struct rpc_endpoint *endpoint, const crpc_op *op,
+                    const struct rpc_region *region)
+{
+    const void *payload = (const void *)(uintptr_t)(region->address + op->payload_offset);
+    assert(region->fd < 0 || op->payload_bytes == 0);
+    return op->opcode == CRPC_OP_CALL ? rpc_call(endpoint, op, payload)
+                                      : rpc_reply(endpoint, op, payload);
+}
+
+int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_region *region)
+{
+    struct rpc_gather *gather = &endpoint->gather;
+    struct memory *memory = NULL;
+    crpc_error error = {0};
+    assert(op->payload_offset <= region->bytes &&
+           op->payload_bytes <= region->bytes - op->payload_offset);
+    if (op->payload_bytes < GATHER_BYTES_LEAST && (region->fd < 0 || op->payload_bytes == 0)) {
+        return copy(endpoint, op, region);
+    }
+    int32_t status = rpc_possible(endpoint, op);
+    if (status == CRPC_OK) {
+        status = use_memory(endpoint, region, &memory, &error);
+        if (status != CRPC_OK) {
+            log_write(endpoint->engine->log, CRPC_LOG_WARNING,
+                      "a payload cannot be sent from its region: %s", error.message);
+        }
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    assert(memory);
+    struct rpc_call *call = op->opcode == CRPC_OP_CALL ? endpoint->calls.first_free : NULL;
+    rpc_book(endpoint, op);
+    gather->waits = true;
+    gather->piece = (struct nic_piece){.address = region->address + op->payload_offset,
+                                       .bytes = op->payload_bytes,
+                                       .local_key = memory->keys.local_key};
+    gather->source =
+        region->fd < 0 ? (const void *)(uintptr_t)(region->address + op->payload_offset) : NULL;
+    gather->position =
+        endpoint->out.produced - wire_message_bytes(op->payload_bytes) + WIRE_HEADER_BYTES;
+    gather->open = (struct rpc_gathered){.users = region->users, .call = call};
+    (*region->users)++;
+    if (call) {
+        call->kind = CALL_GATHERED;
+        gather->open.call_id = call->call_id;
+    }
+    endpoint->out.batch_wants_completion = true;
+    rpc_set_bars(endpoint);
+    endpoint_flush(endpoint);
+    return CRPC_OK;
+}
+
+/* The open batch is written to again, or is no more. */
+static void end_wait(struct rpc_endpoint *endpoint)
+{
+    endpoint->gather.waits = false;
+    rpc_set_bars(endpoint);
+    if (endpoint->link.refused) {
+        link_report(&endpoint->link, LINK_EVENT_ROOM);
+    }
+}
+
+void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,
+                     uint32_t slot)
+{
+    struct rpc_gather *gather = &endpoint->gather;
+    const struct nic_operations *operations = endpoint->engine->operations;
+    const uint32_t before = (uint32_t)(gather->position - endpoint->out.batch_start);
+    const uint32_t behind = transfer->bytes - before - gather->piece.bytes;
+    const struct nic_piece pieces[GATHER_PIECES] = {
+        {.address = transfer->local_address, .bytes = before, .local_key = transfer->local_key},
+        gather->piece,
+        {.address = transfer->local_address + before + gather->piece.bytes,
+         .bytes = behind,
+         .local_key = transfer->local_key}};
+    operations->post_pieces(endpoint->link.queue_pair, false, transfer, pieces,
+                            behind > 0 ? GATHER_PIECES : GATHER_PIECES - 1,
+                            NIC_POST_IMMEDIATE | NIC_POST_SIGNALED);
+    operations->ring_doorbell(endpoint->link.queue_pair);
+    gather->sent[slot] = gather->open;
+    end_wait(endpoint);
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+/* The device reads the payload no more. A call that has ended meanwhile completes, unless all goes. */
+static void release(struct rpc_gathered *gathered, bool reports)
+{
+    struct rpc_call *call = gathered->call;
+    (*gathered->users)--;
+    if (reports && call && call->call_id == gathered->call_id && call->kind == CALL_GATHERED) {
+        call->kind = 0;
+        if (call->state == CALL_ENDED || call->state == CALL_ANSWERED) {
+            call_report_end(call);
+        }
+    }
+    *gathered = (struct rpc_gathered){0};
+}
+
+bool rpc_gather_let_go(struct rpc_call *call)
+{
+    struct rpc_endpoint *endpoint = call->endpoint;
+    struct rpc_gather *gather = &endpoint->gather;
+    if (!gather->waits || gather->open.call != call || !gather->source) {
+        return false;
+    }
+    memcpy(ring_at(&endpoint->out.staging, gather->position), gather->source, gather->piece.bytes);
+    call->kind = 0;
+    release(&gather->open, true);
+    end_wait(endpoint);
+    return true;
+}
+
+void rpc_gather_done(struct rpc_endpoint *endpoint, uint32_t slot)
+{
+    if (endpoint->gather.sent[slot].users) {
+        release(&endpoint->gather.sent[slot], true);
+    }
+}
+
+static void release_all(struct rpc_endpoint *endpoint, bool reports)
+{
+    struct rpc_gather *gather = &endpoint->gather;
+    if (gather->waits) {
+        gather->waits = false;
+        release(&gather->open, reports);
+    }
+    for (uint32_t slot = 0; gather->sent && slot < endpoint->sent.batch_slots; slot++) {
+        if (gather->sent[slot].users) {
+            release(&gather->sent[slot], reports);
+        }
+    }
+}
+
+void rpc_gather_end_all(struct rpc_endpoint *endpoint)
+{
+    release_all(endpoint, true);
+}
+
+void rpc_gather_destroy(struct rpc_endpoint *endpoint)
+{
+    release_all(endpoint, false); /* the slots of its calls go, too */
+    free(endpoint->gather.sent);
+    endpoint->gather.sent = NULL;
+    while (!list_empty(&endpoint->gather.memories)) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): as above */
+        end_memory(list_entry(endpoint->gather.memories.next, struct memory, endpoint_link));
+    }
+}
