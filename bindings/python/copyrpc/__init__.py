@@ -83,6 +83,7 @@ OP_DROP: int = _lib.CRPC_OP_DROP
 OP_CANCEL: int = _lib.CRPC_OP_CANCEL
 OP_QUIET: int = _lib.CRPC_OP_QUIET
 OP_AFTER: int = _lib.CRPC_OP_AFTER
+OP_REGION: int = _lib.CRPC_OP_REGION
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
@@ -261,6 +262,7 @@ __all__ = [
     "OP_CANCEL",
     "OP_DROP",
     "OP_QUIET",
+    "OP_REGION",
     "OP_REPLY",
     "OpArray",
     "ProtocolError",

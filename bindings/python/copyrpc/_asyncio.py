@@ -188,13 +188,14 @@ class Attachment:
             # At most OPS of them.
             batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
             now = 0
-            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline, flags)) in enumerate(batch):
+            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline, flags, offset, region)) in enumerate(batch):
                 if deadline:
                     now = now or time.monotonic_ns()
                     deadline = max(1, deadline - now)
                 self.pack_into(
-                    self.op_bytes, index * 64, CALL, flags, method, 0, bits, MARK | user_data, 0, 0, size, reply_bytes_max, deadline, 0
-                )
+                    self.op_bytes, index * 64,
+                    CALL, flags, method, 0, bits, MARK | user_data, 0, offset, size, reply_bytes_max, deadline, region,
+                )  # fmt: skip
             self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
             self.sent = [item[0] for item in batch]
             taken = lib.copyrpc_native_submit_noted(

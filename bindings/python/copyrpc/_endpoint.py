@@ -12,8 +12,9 @@ from ._guards import through
 from ._lane import Lane
 from ._message import Reply
 from ._native import lib
-from ._options import EndpointInfo, EndpointOptions, Stats, number, pin, sized, timeout_ns
+from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
 from ._records import MARK
+from ._region import RegionSlice, payload_of
 from ._request import Request, Requests
 from ._reserve import CallReservation, areserve, reserve
 from .errors import CopyrpcError, check, error_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from ._context import Context
     from ._listener import Listener
+
+    Payload = Union[Buffer, RegionSlice]
 
 CALL: int = lib.CRPC_OP_CALL
 AFTER: int = lib.CRPC_OP_AFTER
@@ -88,22 +91,23 @@ class Endpoint(Lane, Requests):
         return number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
 
     def _start(
-        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
     ) -> None:
         """Called with the lock held. If an exception comes, the caller must abandon the call."""
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
-        pinned = pin(request, "a request")
+        pinned, size, flags, offset, region = payload_of(request, self._pump, "a request")
         self._check()
         pump = self._pump
         call._id = pump._next_id()
         pump._pending[call._id] = call
-        op = (CALL, AFTER if after else 0, method, 0, self._bits, MARK | call._id, 0, 0, len(pinned), most, limit, 0)
+        flags |= AFTER if after else 0
+        op = (CALL, flags, method, 0, self._bits, MARK | call._id, 0, offset, size, most, limit, region)
         pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
 
     def start(
         self,
-        request: Buffer,
+        request: Payload,
         *,
         timeout: Optional[float] = None,
         method: int = 0,
@@ -124,7 +128,7 @@ class Endpoint(Lane, Requests):
         return call
 
     def _call(
-        self, call: Call, request: Buffer, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
     ) -> None:
         """Until it is answered, or an exception such as KeyboardInterrupt ends the wait."""
         pump = self._pump
@@ -138,7 +142,7 @@ class Endpoint(Lane, Requests):
 
     def call(
         self,
-        request: Buffer,
+        request: Payload,
         *,
         timeout: Optional[float] = None,
         method: int = 0,
@@ -149,7 +153,9 @@ class Endpoint(Lane, Requests):
         `reply_bytes_max` is the length of the longest answer that the peer may give. With `after`, the
         request is sent when all ops of the lane that were posted before it have completed: the peer then
         finds what writes have written. So is what is called later. If one of these ops fails while the request
-        waits, the connection ends; one that has failed, or was refused, before is for the caller to see."""
+        waits, the connection ends; one that has failed, or was refused, before is for the caller to see.
+        A `request` that is a part of a region, `region[a:b]`, is read by the device where it is: nothing is
+        copied. It must not change until the call has ended, and goes with no `after`."""
         call = Call(self)
         self._call(call, request, timeout, method, reply_bytes_max, after)
         status = call._status
@@ -161,7 +167,7 @@ class Endpoint(Lane, Requests):
 
     def call_view(
         self,
-        request: Buffer,
+        request: Payload,
         *,
         timeout: Optional[float] = None,
         method: int = 0,
@@ -180,7 +186,7 @@ class Endpoint(Lane, Requests):
 
     async def acall(
         self,
-        request: Buffer,
+        request: Payload,
         *,
         timeout: Optional[float] = None,
         method: int = 0,
@@ -191,10 +197,10 @@ class Endpoint(Lane, Requests):
         must not change until the call has ended. `after` also means ops that coroutines have begun before."""
         limit = timeout_ns(timeout) if timeout is not None else 0
         most = self._call_fields(method, reply_bytes_max)
-        pinned = pin(request, "a request")
+        pump = self._pump
+        pinned, size, flags, offset, region = payload_of(request, pump, "a request")
         if self._error is not None:
             raise self._error_again()
-        pump = self._pump
         attachment = pump._attachment
         loop = asyncio.get_running_loop()
         if attachment is None or attachment.loop is not loop or pump._pointer is None:
@@ -205,8 +211,8 @@ class Endpoint(Lane, Requests):
             await self._poured()
         future: asyncio.Future[bytes] = loop.create_future()
         pending = _asyncio.FutureCall(attachment, future)
-        flags = AFTER if after else 0
-        entry = (self._bits, pinned, len(pinned), method, most, time.monotonic_ns() + limit if limit else 0, flags)
+        flags |= AFTER if after else 0
+        entry = (self._bits, pinned, size, method, most, time.monotonic_ns() + limit if limit else 0, flags, offset, region)
         user_data = 0
         try:
             with pump._use:

@@ -1,16 +1,21 @@
 """_region.py: memory that is registered with the device until the application closes it."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from ._closing import Closing
 from ._native import ffi, lib
-from ._options import ACCESSES, RegionInfo, number, region_info, sized
+from ._options import ACCESSES, RegionInfo, number, pin, region_info, sized
 from ._queue_options import Remote
 from .errors import Closed, check, error_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from ._context import Context
+    from ._endpoint import Endpoint
+
+IN_REGION: int = lib.CRPC_OP_REGION
 
 #: What a channel that receives into memory needs.
 RECEIVES: int = lib.CRPC_ACCESS_LOCAL_WRITE | lib.CRPC_ACCESS_REMOTE_WRITE
@@ -80,6 +85,13 @@ class Region(Closing):
             words = tuple(word for word, flag in ACCESSES.items() if struct.access & flag)
             return region_info(struct, words)
 
+    def prepare(self, endpoint: Endpoint) -> None:
+        """Registers the region for payloads of this connection, so that the first one need not: a system call."""
+        with self._context._use as pointer:
+            error = sized("crpc_error")
+            status = lib.crpc_region_prepare(pointer, self._handle[0], {"bits": endpoint._bits}, error)
+            check(status, "prepare", error)
+
     def _check_waiting(self) -> None:
         """Ops of queues and lanes that are not in arrays keep their memory, and so does the `region` of an
         array that somebody waits for. A channel uses it from the moment a transfer names it, also
@@ -112,6 +124,10 @@ class Region(Closing):
                 check(lib.crpc_region_deregister(pointer, self._handle[0]), "deregister")
                 if self in self._context._regions:
                     self._context._regions.remove(self)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """The memory is the device's no more."""
         self._closed = True
         self._memory = None
 
@@ -147,6 +163,19 @@ class RegionSlice:
     def __repr__(self) -> str:
         offset = self.address - self.region.address
         return f"<copyrpc.RegionSlice [{offset}:{offset + self._bytes}]>"
+
+
+def payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> tuple[Any, int, int, int, int]:
+    """A payload as an op names it: what is pinned, its length, the op's flag, the offset, and the region."""
+    if isinstance(payload, RegionSlice):
+        region = payload.region
+        if region._context is not context:
+            raise error_of(lib.CRPC_E_INVALID, f"{name} is in a region of another context")
+        if region._closed:
+            raise Closed(f"{name} is in a region that is closed", lib.CRPC_E_CLOSED)
+        return ffi.NULL, len(payload), IN_REGION, payload.address - region.address, region.bits
+    pinned = pin(payload, name)
+    return pinned, len(pinned), 0, 0, 0
 
 
 def _part(part: slice, address: int, size: int) -> tuple[int, int]:

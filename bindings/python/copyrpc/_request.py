@@ -9,10 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Optional, Union
 
 from . import _asyncio
+from ._call import Call
 from ._guards import take, through
 from ._message import Message
 from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
+from ._records import MARK
+from ._region import RegionSlice, payload_of
 from ._reserve import ReplyReservation, reserve
 from .errors import HANDLER_FAILED, Closed, CopyrpcError, Disconnected, RemoteError, error_of
 
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from ._endpoint import Endpoint
     from ._pump import Pump
 
-    Answer = Union[Buffer, None]
+    Payload = Union[Buffer, RegionSlice]
+    Answer = Union[Buffer, RegionSlice, None]
     Handler = Callable[["Request"], Answer]
     AsyncHandler = Callable[["Request"], Awaitable[Answer]]
 
@@ -51,32 +55,75 @@ class Request(Message):
     def answered(self) -> bool:
         return self._answered
 
+    def _check_open(self, what: str) -> None:
+        if self._answered:
+            raise error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
+        if self.endpoint._error is not None:
+            raise self.endpoint._error_again()
+
     def _answer(self, opcode: int, status: int, payload: Any, size: int, what: str, flags: int = QUIET) -> None:
         pump = self._pump
         with pump._use:
-            if self._answered:
-                raise error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
-            if self.endpoint._error is not None:
-                raise self.endpoint._error_again()
+            self._check_open(what)
             op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
             pump._submit_one(self.endpoint, op, payload, None, what)
             self._answered = True
 
-    def reply(self, payload: Buffer = b"", status: int = 0, *, after: bool = False) -> None:
+    def _reply_from(self, payload: RegionSlice, status: int, after: bool) -> Call:
+        """Answers with a part of a region. The Call ends when it may change."""
+        self._check_size(len(payload))
+        pump = self._pump
+        pinned, size, flags, offset, region = payload_of(payload, pump, "a reply")
+        if after:
+            raise error_of(lib.CRPC_E_INVALID, "reply: a payload in a region does not go with `after`")
+        sent = Call(self.endpoint)
+        with pump._use:
+            self._check_open("reply")
+            sent._id = pump._next_id()
+            pump._pending[sent._id] = sent
+            op = (REPLY, flags, 0, status, self.endpoint._bits, MARK | sent._id, self._token, offset, size, 0, 0, region)
+            try:
+                pump._submit_one(self.endpoint, op, pinned, None, "reply")
+                self._answered = True
+            except BaseException:
+                if not self._answered:
+                    pump._pending.pop(sent._id, None)
+                raise
+        return sent
+
+    @staticmethod
+    def _check_sent(sent: Call) -> None:
+        if sent._status:
+            raise error_of(sent._status, "reply")
+
+    def reply(self, payload: Payload = b"", status: int = 0, *, after: bool = False) -> None:
         """Answers the request. A status above 0 is an error of the application: the caller gets a
         RemoteError. With `after`, the answer is sent when all ops of the lane that were posted before it have
-        completed, as in Endpoint.call."""
+        completed, as in Endpoint.call. If the payload is a part of a region, `region[a:b]`, the device reads
+        it there, and this returns when it has: then the memory may change."""
         number(status, "a reply's status", 0, 0x7FFFFFFF)
+        if isinstance(payload, RegionSlice):
+            sent = self._reply_from(payload, status, after)
+            with self._pump._use:
+                self._pump._wait(sent.done)
+            self._check_sent(sent)
+            return
         pinned = pin(payload, "a reply")
         self._check_size(len(pinned))
         self._answer(REPLY, status, pinned, len(pinned), "reply", QUIET | AFTER if after else QUIET)
 
-    async def areply(self, payload: Buffer = b"", status: int = 0, *, after: bool = False) -> None:
+    async def areply(self, payload: Payload = b"", status: int = 0, *, after: bool = False) -> None:
         """Does the same as reply, for coroutines. `after` also means ops that coroutines have begun before."""
         await _asyncio.ready(self._pump)
         if after:
             await self.endpoint._poured()
-        self.reply(payload, status, after=after)
+        if isinstance(payload, RegionSlice):
+            number(status, "a reply's status", 0, 0x7FFFFFFF)
+            sent = self._reply_from(payload, status, after)
+            await _asyncio.wait(self._pump, sent.done)
+            self._check_sent(sent)
+        else:
+            self.reply(payload, status, after=after)
 
     def _check_size(self, size: int) -> None:
         if size > self.reply_bytes_max:

@@ -9,6 +9,12 @@
 
 #include "native.h"
 
+/* Its payload is memory of the caller, and not in a region. */
+static inline int of_caller(const crpc_op *op)
+{
+    return op->payload_bytes > 0 && !(op->flags & CRPC_OP_REGION);
+}
+
 int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
                               int32_t *reason)
 {
@@ -16,7 +22,7 @@ int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloa
      * Of that it reads what the ops name. */
     uintptr_t begin = UINTPTR_MAX, end = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (ops[i].payload_bytes > 0) {
+        if (of_caller(&ops[i])) {
             uintptr_t address = (uintptr_t)payloads[i];
             begin = address < begin ? address : begin;
             end = address + ops[i].payload_bytes > end ? address + ops[i].payload_bytes : end;
@@ -26,7 +32,9 @@ int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloa
         return crpc_submit(context, ops, count, NULL, 0, reason);
     }
     for (uint32_t i = 0; i < count; i++) {
-        ops[i].payload_offset = ops[i].payload_bytes > 0 ? (uintptr_t)payloads[i] - begin : 0;
+        if (of_caller(&ops[i])) {
+            ops[i].payload_offset = (uintptr_t)payloads[i] - begin;
+        }
     }
     return crpc_submit(context, ops, count, (const void *)begin, end - begin, reason);
 }
