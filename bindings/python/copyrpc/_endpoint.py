@@ -226,6 +226,10 @@ class Endpoint(Lane, Requests):
             if user_data and not future.done() or future.cancelled():
                 through(attachment.cancel, self._bits, user_data)
             raise
+        finally:
+            # The future has the exception, whose traceback has this frame: in that ring, a pinned memoryview would wait for the
+            # garbage collector, which cannot break it (CPython 3.11 ends in a segmentation fault).
+            del future, entry, pinned
 
     @overload
     def call_many(

@@ -569,7 +569,9 @@ class Pump:
         self._queues.clear()
         self._listeners.clear()
         lib.copyrpc_native_close(self._holder)
-        self._regions.clear()  # their memory was the device's until then
+        while self._regions:  # their memory was the device's until then
+            self._regions[-1]._let_go()
+            del self._regions[-1]
         self._dropped.clear()
         for waiter in list(self._followers):
             waiter.wake()

@@ -1,5 +1,6 @@
 """Coroutines: calls, cancellation, servers, one wake-up for many."""
 import asyncio
+import gc
 import threading
 import time
 
@@ -588,3 +589,22 @@ def test_calls_do_not_time_out_with_their_connection(silent):
                 await calls[0]
 
     run(main())
+
+
+def test_a_call_that_failed_pins_nothing(waiting):
+    """A memoryview that is still pinned must not wait for the garbage collector: CPython 3.11 crashes there."""
+    gc.collect()
+    gc.disable()
+    try:
+        payload = memoryview(bytearray(3000))[:2000]
+
+        async def main():
+            try:
+                await waiting.acall(payload, timeout=0.01)
+            except copyrpc.Timeout:  # pytest.raises would keep the frames
+                return True
+
+        assert run(main())
+        payload.release()  # which is an error as long as it is pinned
+    finally:
+        gc.enable()
