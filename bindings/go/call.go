@@ -22,6 +22,9 @@ type Call struct {
 	// writes have written. What is called later is sent behind it. If one of these ops fails while it waits, the
 	// connection ends; one that has failed before is for the caller to see. docs/lanes.md.
 	After bool
+	// A part of a region, which is sent instead of the Request. The device reads it there: nothing is copied. It must not change
+	// until the call has ended.
+	From Buffer
 }
 
 // Result is the result of one call of a batch.
@@ -175,16 +178,26 @@ func (m *many) keep(view []byte) []byte {
 // the deadline of the call. Canceling ctx cancels the call; the peer may or may not have acted
 // then. Any number of goroutines may call at once.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
-	return endpoint.one(ctx, 0, request, 0, 0)
+	return endpoint.one(ctx, 0, request, 0, 0, origin{bytes: len(request)})
 }
 
 // Do does the same as Call, with all parameters of a call.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
+	from := origin{bytes: len(call.Request)}
+	if call.From.Region != nil {
+		c, err := endpoint.valid(opCall)
+		if err != nil {
+			return nil, err
+		}
+		if from, err = call.origin(opCall, c); err != nil {
+			return nil, err
+		}
+	}
 	flags, err := endpoint.flagsOf(ctx, opCall, &call)
 	if err != nil {
 		return nil, err
 	}
-	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax, flags)
+	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax, flags, from)
 }
 
 const opCall = "call"
@@ -201,7 +214,7 @@ func (endpoint *Endpoint) flagsOf(ctx context.Context, op string, call *Call) (u
 	return OpAfter, c.afterLane(ctx, op)
 }
 
-func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8) ([]byte, error) {
+func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8, from origin) ([]byte, error) {
 	if endpoint == nil || endpoint.connection == nil || endpoint.connection.closed.Load() {
 		_, err := endpoint.valid(opCall)
 		return nil, err
@@ -211,8 +224,8 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 	if err != nil {
 		return nil, err
 	}
-	if !c.fits(len(request), replyBytesMax) {
-		return nil, c.misfit(opCall, len(request), replyBytesMax)
+	if !c.fits(from.bytes, replyBytesMax) {
+		return nil, c.misfit(opCall, from.bytes, replyBytesMax)
 	}
 	p := pendings.Get().(*pending)
 	c.mutex.Lock()
@@ -222,7 +235,7 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 		pendings.Put(p)
 		return nil, err
 	}
-	c.gatherCall(userData, method, request, replyBytesMax, timeout, flags)
+	c.gatherCall(userData, method, request, replyBytesMax, timeout, flags, from)
 	c.enlist()
 	c.mutex.Unlock()
 	c.poller.kick()
@@ -231,6 +244,7 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 	} else {
 		c.await(done, p, userData)
 	}
+	from.unuse()
 	reply, status := p.reply, p.status
 	p.reply = nil // the pool must not keep what is the caller's
 	pendings.Put(p)
@@ -271,8 +285,12 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 	after := Call{}
 	for i := 0; i < count; i++ {
 		call := from.at(i)
-		if !c.fits(len(call.Request), call.ReplyBytesMax) {
-			return nil, c.misfit(op, len(call.Request), call.ReplyBytesMax)
+		origin, err := call.origin(op, c)
+		if err != nil {
+			return nil, err
+		}
+		if !c.fits(origin.bytes, call.ReplyBytesMax) {
+			return nil, c.misfit(op, origin.bytes, call.ReplyBytesMax)
 		}
 		after.After = after.After || call.After
 	}
@@ -305,18 +323,26 @@ func (c *connection) runMany(ctx context.Context, op string, p *pending, from so
 		c.mutex.Unlock()
 		return err
 	}
+	var used []origin
 	for i := range p.many.results {
 		call := from.at(i)
 		flags := uint8(0)
 		if call.After {
 			flags = OpAfter
 		}
-		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, flags)
+		origin, _ := call.origin(op, c) // as before: what has been closed since is C's to refuse
+		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, flags, origin)
+		if origin.own != nil {
+			used = append(used, origin)
+		}
 	}
 	c.enlist()
 	c.mutex.Unlock()
 	c.poller.kick()
 	c.await(ctx.Done(), p, userData)
+	for _, origin := range used {
+		origin.unuse()
+	}
 	return nil
 }
 
@@ -402,7 +428,7 @@ func (c *connection) admit(op string, p *pending) (uint64, error) {
 	return userData, nil
 }
 
-func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8) {
+func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8, from origin) {
 	replyBytes := uint32(replyBytesMax)
 	switch replyBytesMax {
 	case NoReplyBytes:
@@ -414,6 +440,9 @@ func (c *connection) gatherCall(userData uint64, method uint16, request []byte, 
 	*place = Op{
 		Opcode: OpCall, Flags: flags, Method: method, Endpoint: EndpointHandle(c.handle), UserData: userData, PayloadOffset: offset,
 		PayloadBytes: uint32(len(request)), ReplyBytesMax: replyBytes, TimeoutNs: timeout,
+	}
+	if from.own != nil {
+		from.use(place)
 	}
 }
 

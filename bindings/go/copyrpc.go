@@ -53,6 +53,10 @@ const (
 
 	OpQuiet = 1 // flag of OpReply and OpDrop: no completion
 	OpAfter = 2 // flag of OpCall and OpReply: sent when the ops of the lane before it have completed
+
+	// OpRegion is a flag of OpCall and OpReply: the payload is in Region, PayloadOffset from its start, and the device reads it
+	// there. It must not change until the op has completed.
+	OpRegion = 4
 )
 
 // Kinds of a [Completion].
@@ -82,7 +86,7 @@ type Op struct {
 	PayloadBytes  uint32
 	ReplyBytesMax uint32
 	TimeoutNs     uint64
-	reserved      uint64
+	Region        RegionHandle
 }
 
 // Completion is a crpc_completion. Poll fills an array of them.
@@ -124,6 +128,7 @@ var (
 	_ [unsafe.Offsetof(C.crpc_op{}.payload_offset)]byte             = [unsafe.Offsetof(Op{}.PayloadOffset)]byte{}
 	_ [unsafe.Offsetof(C.crpc_op{}.reply_bytes_max)]byte            = [unsafe.Offsetof(Op{}.ReplyBytesMax)]byte{}
 	_ [unsafe.Offsetof(C.crpc_op{}.timeout_ns)]byte                 = [unsafe.Offsetof(Op{}.TimeoutNs)]byte{}
+	_ [unsafe.Offsetof(C.crpc_op{}.region)]byte                     = [unsafe.Offsetof(Op{}.Region)]byte{}
 	_ [unsafe.Offsetof(C.crpc_completion{}.status)]byte             = [unsafe.Offsetof(Completion{}.Status)]byte{}
 	_ [unsafe.Offsetof(C.crpc_completion{}.user_data)]byte          = [unsafe.Offsetof(Completion{}.UserData)]byte{}
 	_ [unsafe.Offsetof(C.crpc_completion{}.payload)]byte            = [unsafe.Offsetof(Completion{}.payload)]byte{}
@@ -140,6 +145,7 @@ var (
 	_ = [1]struct{}{}[OpCancel-C.CRPC_OP_CANCEL]
 	_ = [1]struct{}{}[OpQuiet-C.CRPC_OP_QUIET]
 	_ = [1]struct{}{}[OpAfter-C.CRPC_OP_AFTER]
+	_ = [1]struct{}{}[OpRegion-C.CRPC_OP_REGION]
 	_ = [1]struct{}{}[CompletionResponse-C.CRPC_COMPLETION_RESPONSE]
 	_ = [1]struct{}{}[CompletionReply-C.CRPC_COMPLETION_REPLY]
 	_ = [1]struct{}{}[CompletionCancel-C.CRPC_COMPLETION_CANCEL]

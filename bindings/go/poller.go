@@ -284,7 +284,7 @@ func (c *connection) submit(g *gather) Status {
 		if reason != OK && g.sent < b.count {
 			failed := &b.ops[g.sent]
 			g.sent++
-			if failed.Opcode == OpCall {
+			if failed.Opcode == OpCall || failed.UserData != 0 {
 				c.mutex.Lock()
 				c.fail(failed.UserData, reason)
 				c.mutex.Unlock()
@@ -326,6 +326,8 @@ func (p *poller) spread(completions []Completion) int {
 	switch first.Kind {
 	case CompletionResponse:
 		return c.responses(completions)
+	case CompletionReply:
+		c.replied(first)
 	case CompletionRequest:
 		c.request(first)
 	case CompletionRoom:

@@ -258,6 +258,16 @@ func (r *RawContext) RegionInfo(region RegionHandle) (RegionInfo, error) {
 	}, nil
 }
 
+// PrepareRegion registers a region for payloads of an endpoint (OpRegion), so that the first op of them need not: a system call.
+func (r *RawContext) PrepareRegion(region RegionHandle, endpoint EndpointHandle) error {
+	const op = "prepare"
+	if r == nil || r.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	theirs := newCError()
+	return asError(op, C.crpc_region_prepare(r.handle, region.c(), endpoint.c(), &theirs), &theirs)
+}
+
 // Deregister ends a region. The memory stays the caller's. ErrBusy means that it is in use.
 func (r *RawContext) Deregister(region RegionHandle) error {
 	return r.ask("deregister", func() C.int32_t { return C.crpc_region_deregister(r.handle, region.c()) })
