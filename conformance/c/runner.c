@@ -287,6 +287,23 @@ static crpc_op answer_op(const struct thing *request, uint8_t opcode, uint32_t s
                      .payload_bytes = bytes};
 }
 
+/* Of ops whose payload is in the line's region: it is written there, as far as there is room, and the op names it. */
+static void put_in_region(crpc_op *op, uint32_t index, uint32_t seed)
+{
+    const struct thing *region = *text("region") ? thing_named(text("region")) : NULL;
+    uint64_t offset = number("offset") + (uint64_t)index * op->payload_bytes;
+    if (!*text("region")) {
+        return;
+    }
+    if (region && offset + op->payload_bytes <= region->bytes) {
+        memcpy((uint8_t *)region->memory + offset, payload_of(op->payload_bytes, seed),
+               op->payload_bytes);
+    }
+    op->flags = (uint8_t)((op->flags & ~CRPC_OP_QUIET) | CRPC_OP_REGION);
+    op->region.bits = region ? region->bits : 0;
+    op->payload_offset = offset;
+}
+
 /* The turn's end submits them. */
 static int32_t do_call(crpc_endpoint endpoint)
 {
@@ -296,6 +313,7 @@ static int32_t do_call(crpc_endpoint endpoint)
         *call = (struct call){.op = call_op(endpoint), .seed = number("seed") + i};
         call->due = call->op.timeout_ns ? now_ns() + call->op.timeout_ns : 0;
         call->op.user_data += i;
+        put_in_region(&call->op, i, call->seed);
     }
     return CRPC_OK;
 }
@@ -316,6 +334,7 @@ static int32_t do_reply(const struct thing *request)
                            echo ? request->bytes : number("length"));
     lanes_submit(); /* those behind which it is sent */
     op.flags |= number("after") ? CRPC_OP_AFTER : 0;
+    put_in_region(&op, 0, number("seed"));
     return submit(&op, echo ? request->memory : payload_of(op.payload_bytes, number("seed")));
 }
 

@@ -118,6 +118,9 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 		return told(request.Payload), nil
 	case verb == "drop":
 		return "", request.Drop()
+	case verb == "reply" && l["region"] != "":
+		data := payload(l.number("length"), l.number("seed"))
+		return "", request.ReplyBuffer(int32(l.number("status")), r.inRegion(l, l.number("offset"), data))
 	case verb == "reply" && l["after"] == "1":
 		return "", request.ReplyAfter(r.ctx, payload(l.number("length"), l.number("seed")))
 	case verb == "reply" && l["echo"] == "1":

@@ -147,6 +147,10 @@ func (r *runner) call(it *peer, l line) {
 		id := strconv.Itoa(l.number("id") + i)
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
 			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1"}
+		call.From = r.inRegion(l, l.number("offset")+i*len(call.Request), call.Request)
+		if call.From.Region != nil {
+			call.Request = nil
+		}
 		if call.ReplyBytesMax == 0 {
 			call.ReplyBytesMax = copyrpc.NoReplyBytes
 		}
@@ -161,6 +165,18 @@ func (r *runner) call(it *peer, l line) {
 			tell("event kind=response id=%s status=%s %s", id, statusOf(err), told(answer))
 		})
 	}
+}
+
+// inRegion writes the payload to the line's region, and tells where it is then; nowhere if the line names none.
+func (r *runner) inRegion(l line, offset int, data []byte) copyrpc.Buffer {
+	thing, _ := r.things.Load(l["region"])
+	region, ok := thing.(*copyrpc.Region)
+	if !ok {
+		return copyrpc.Buffer{}
+	}
+	buffer := region.Slice(offset, offset+len(data))
+	copy(buffer.Bytes(), data)
+	return buffer
 }
 
 func (r *runner) take(it *peer, request *copyrpc.Request) {

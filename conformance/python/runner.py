@@ -123,11 +123,20 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Tags):
 
     # ---- Calls ----
 
-    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0):
+    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, region=None, offset=0):
         for index in range(count):
-            data = payload(length, seed + index)
+            data = self.sent(region, offset + index * length, payload(length, seed + index))
             call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after))
             self.calls[id + index] = self.begin(self.calling(id + index, call))
+
+    @staticmethod
+    def sent(region, offset, data):
+        """The payload, or the part of a region where it was written."""
+        if region is None:
+            return data
+        part = region[offset : offset + len(data)]
+        part.memory[:] = data
+        return part
 
     async def calling(self, number, call):
         status, answer = "CRPC_OK", b""
@@ -186,7 +195,9 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Tags):
     def do_serve(self, endpoint, mode):
         self.modes[endpoint.user_data] = mode
 
-    async def do_reply(self, request, length=0, seed=0, status=0, echo=0, after=0):
+    async def do_reply(self, request, length=0, seed=0, status=0, echo=0, after=0, region=None, offset=0):
+        if region is not None:
+            return await request.areply(self.sent(region, offset, payload(length, seed)), status)
         if not after:
             return request.reply(request.payload if echo else payload(length, seed), status)
         await asyncio.sleep(0)  # what was begun before is before it
