@@ -20,6 +20,8 @@ struct client {
     uint32_t free_count;
     uint64_t *started_ns;
     uint8_t *payload; /* of each slot; or one for all, if large */
+    uint64_t payload_bytes;
+    crpc_region region; /* of all of it, if the options say so */
     crpc_op *ops;
     bool numbered; /* each request begins with its slot's number, and each echo is checked for it */
     bool lost;
@@ -92,6 +94,7 @@ static bool make_slots(struct client *client)
     client->free_slots = calloc(client->slot_count, sizeof(*client->free_slots));
     client->started_ns = calloc(client->slot_count, sizeof(*client->started_ns));
     client->ops = calloc(client->slot_count, sizeof(*client->ops));
+    client->payload_bytes = payloads * options->request_bytes;
     client->payload = calloc(payloads, options->request_bytes + 1u);
     client->result.latency = histogram_create();
     if (!client->free_slots || !client->started_ns || !client->ops || !client->payload ||
@@ -111,6 +114,23 @@ static bool make_slots(struct client *client)
     return true;
 }
 
+/* With all endpoints, before anything is measured. */
+static int register_payload(struct client *client)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    int32_t status = client->payload_bytes == 0
+                         ? CRPC_OK
+                         : crpc_region_register(client->context, client->payload,
+                                                client->payload_bytes, 0, &client->region, &error);
+    for (uint32_t i = 0; i < client->options->endpoints && client->region.bits; i++) {
+        if (status == CRPC_OK) {
+            status =
+                crpc_region_prepare(client->context, client->region, client->endpoints[i], &error);
+        }
+    }
+    return status == CRPC_OK ? EXIT_SUCCESS : perf_failed("--region", error.message);
+}
+
 static void send_calls(struct client *client, uint64_t now_ns)
 {
     const struct perf_options *options = client->options;
@@ -124,13 +144,14 @@ static void send_calls(struct client *client, uint64_t now_ns)
             .user_data = slot,
             .payload_offset = client->numbered ? (uint64_t)slot * options->request_bytes : 0,
             .payload_bytes = options->request_bytes,
-            .reply_bytes_max = client->reply_bytes};
+            .reply_bytes_max = client->reply_bytes,
+            .flags = client->region.bits ? CRPC_OP_REGION : 0,
+            .region = client->region};
         client->started_ns[slot] = now_ns;
     }
-    uint64_t payloads = client->numbered ? client->slot_count : 1;
     int32_t reason;
     int32_t taken = crpc_submit(client->context, client->ops, count, client->payload,
-                                payloads * options->request_bytes, &reason);
+                                client->payload_bytes, &reason);
     if (reason != CRPC_OK && reason != CRPC_E_AGAIN) {
         perf_failed("call", crpc_status_text(reason));
         client->lost = true;
@@ -286,6 +307,9 @@ int perf_measure(const struct perf_options *options)
     int status = connect_all(&client);
     if (status == EXIT_SUCCESS && !make_slots(&client)) {
         status = perf_failed("no memory", "for so many calls");
+    }
+    if (status == EXIT_SUCCESS && options->region) {
+        status = register_payload(&client);
     }
     if (status == EXIT_SUCCESS) {
         measure(&client);

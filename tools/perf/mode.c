@@ -23,6 +23,7 @@ static const struct {
     {'r', MODE_CALLS, "--reply-size"},
     {'e', MODE_CALLS, "--endpoints"},
     {OPTION_RING, MODE_CALLS, "--ring"},
+    {OPTION_REGION, MODE_CALLS, "--region"},
     {OPTION_DEMO, MODE_CALLS, "--demo"},
     {OPTION_KEY, MODE_CALLS | MODE_CHANNELS, "--key"},
     {OPTION_CHANNELS, MODE_CHANNELS, "--channels"},

@@ -46,7 +46,8 @@ struct perf_options {
     uint64_t timeout_ns; /* of the peer, to connect and to end */
     uint64_t calls;
     uint32_t ring_bytes;
-    bool wait; /* sleep instead of polling continuously */
+    bool region; /* payloads are sent from a region */
+    bool wait;   /* sleep instead of polling continuously */
     bool json;
     bool demo;
     bool progress;

@@ -8,6 +8,7 @@
 #define COMPLETIONS 1024
 /* A signal that comes just before the wait does not end it. */
 #define LOOK_NS 200000000u
+#define WAIT_NS 100000u
 #define GATHER_BYTES (4u << 20)
 
 struct server {
@@ -17,12 +18,13 @@ struct server {
     uint32_t reply_count;
     uint8_t *gathered; /* payloads of `replies`, one after the other */
     uint64_t gathered_bytes;
-    uint8_t *filler; /* for replies of a size of their own */
+    uint8_t *filler;    /* for replies of a size of their own */
+    crpc_region region; /* of the filler, if the options say so */
 };
 
-/* A reply is never refused for want of ring space; the table of replies to report is not used
- * here. */
-static void send_replies(struct server *server)
+/* A reply is never refused for want of ring space; the table of replies to report is not used here. But one from a region may
+ * have to wait until the one before it has left. Returns false if some are left. */
+static bool send_replies(struct server *server)
 {
     uint32_t sent = 0;
     while (sent < server->reply_count) {
@@ -31,12 +33,28 @@ static void send_replies(struct server *server)
             crpc_submit(server->context, server->replies + sent, server->reply_count - sent,
                         server->gathered, server->gathered_bytes, &reason);
         sent += taken > 0 ? (uint32_t)taken : 0;
+        if (reason == CRPC_E_AGAIN) {
+            server->reply_count -= sent;
+            memmove(server->replies, server->replies + sent,
+                    server->reply_count * sizeof(server->replies[0]));
+            return false;
+        }
         if (reason != CRPC_OK) {
             sent++; /* its client has gone, or took too small a reply; it will hear of that */
         }
     }
     server->reply_count = 0;
     server->gathered_bytes = 0;
+    return true;
+}
+
+/* A reply of the filler, uncopied. Nothing is written there, so nobody waits for its completion. */
+static void send_from_region(struct server *server, crpc_op *reply)
+{
+    reply->payload_offset = 0;
+    reply->flags = CRPC_OP_REGION;
+    reply->region = server->region;
+    server->replies[server->reply_count++] = *reply;
 }
 
 static void send_alone(struct server *server, crpc_op *reply, const void *payload)
@@ -61,6 +79,10 @@ static void answer(struct server *server, const crpc_completion *request)
     if (reply.payload_bytes > request->reply_bytes_max) {
         reply.payload_bytes = 0;
         reply.status = 1;
+    }
+    if (payload == server->filler && server->region.bits && reply.payload_bytes > 0) {
+        send_from_region(server, &reply);
+        return;
     }
     if (reply.payload_bytes > GATHER_BYTES - server->gathered_bytes) {
         send_alone(server, &reply, payload);
@@ -121,12 +143,17 @@ static void serve(struct server *server)
     static crpc_completion completions[COMPLETIONS];
     uint32_t idle = 0;
     while (!perf_stop) {
-        int32_t count = crpc_poll(server->context, completions, COMPLETIONS);
+        int32_t count = 0;
+        if (server->reply_count < COMPLETIONS) {
+            count = crpc_poll(server->context, completions, COMPLETIONS - server->reply_count);
+        } else { /* no room for the replies of more requests */
+            crpc_wait(server->context, WAIT_NS);
+        }
         for (int32_t i = 0; i < count; i++) {
             take(server, &completions[i]);
         }
-        send_replies(server);
-        idle = count ? 0 : idle + 1;
+        bool all_sent = send_replies(server);
+        idle = count || !all_sent ? 0 : idle + 1;
         /* Without anybody to answer there is no latency to spoil. */
         if (idle > (server->options->wait ? 0u : 100000u)) {
             crpc_wait(server->context, LOOK_NS);
@@ -146,6 +173,11 @@ int perf_serve(const struct perf_options *options)
     server.context = perf_listen(options);
     if (!server.context) {
         return EXIT_FAILURE;
+    }
+    crpc_error error = {.struct_size = sizeof(error)};
+    if (options->region && crpc_region_register(server.context, server.filler, PERF_BYTES_MAX, 0,
+                                                &server.region, &error) != CRPC_OK) {
+        return perf_failed("--region", error.message);
     }
     serve(&server);
     crpc_context_close(server.context);
