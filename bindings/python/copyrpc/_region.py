@@ -92,6 +92,13 @@ class Region(Closing):
             status = lib.crpc_region_prepare(pointer, self._handle[0], {"bits": endpoint._bits}, error)
             check(status, "prepare", error)
 
+    def _check_usable(self, context: Any, name: str) -> None:
+        """Raises unless `name`, which lies in it, can be used by `context`."""
+        if self._context is not context:
+            raise error_of(lib.CRPC_E_INVALID, f"{name} is in a region of another context")
+        if self._closed:
+            raise Closed(f"{name} is in a region that is closed", lib.CRPC_E_CLOSED)
+
     def _check_waiting(self) -> None:
         """Ops of queues and lanes that are not in arrays keep their memory, and so does the `region` of an
         array that somebody waits for. A channel uses it from the moment a transfer names it, also
@@ -169,10 +176,7 @@ def payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> 
     """A payload as an op names it: what is pinned, its length, the op's flag, the offset, and the region."""
     if isinstance(payload, RegionSlice):
         region = payload.region
-        if region._context is not context:
-            raise error_of(lib.CRPC_E_INVALID, f"{name} is in a region of another context")
-        if region._closed:
-            raise Closed(f"{name} is in a region that is closed", lib.CRPC_E_CLOSED)
+        region._check_usable(context, name)
         return ffi.NULL, len(payload), IN_REGION, payload.address - region.address, region.bits
     pinned = pin(payload, name)
     return pinned, len(pinned), 0, 0, 0

@@ -7,7 +7,7 @@ from ._native import ffi, lib
 from ._options import number, pin, timeout_ns
 from ._records import MARK, PIECE, QUEUE_OP
 from ._region import Region, RegionSlice
-from .errors import Closed, CopyrpcError, error_of
+from .errors import CopyrpcError, error_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -100,10 +100,7 @@ def piece_of(pump: Pump, place: Any, what: str, filled: bool) -> Piece:
         place = place[:]
     if isinstance(place, RegionSlice):
         region = place.region
-        if region._context is not pump:
-            raise error_of(lib.CRPC_E_INVALID, f"{what}: the region belongs to another context")
-        if region._closed:
-            raise Closed(f"{what}: the region is closed", lib.CRPC_E_CLOSED)
+        region._check_usable(pump, f"{what}: the memory")
         return Piece(region, place.address, len(place), None)
     pinned = pin(place, f"{what}: the payload")
     address = int(ffi.cast("uintptr_t", pinned))
