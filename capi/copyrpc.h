@@ -364,15 +364,14 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
 
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
-    uint8_t opcode;         /* CRPC_OP_* */
-    uint8_t flags;          /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION */
-    uint16_t method;        /* CALL: any number; the peer's completion shows it */
-    int32_t status;         /* REPLY: any number >= 0; the caller's completion shows it */
-    crpc_endpoint endpoint; /* all opcodes */
-    uint64_t user_data;     /* all opcodes: any number; the op's completion shows it */
-    uint64_t token;         /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
-    uint64_t
-        payload_offset; /* CALL, REPLY: from the start of crpc_submit's payload, or of `region` */
+    uint8_t opcode;           /* CRPC_OP_* */
+    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION */
+    uint16_t method;          /* CALL: any number; the peer's completion shows it */
+    int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it */
+    crpc_endpoint endpoint;   /* all opcodes */
+    uint64_t user_data;       /* all opcodes: any number; the op's completion shows it */
+    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
+    uint64_t payload_offset;  /* CALL, REPLY: from the start of the payload, or of `region` */
     uint32_t payload_bytes;   /* CALL, REPLY: may be 0 */
     uint32_t reply_bytes_max; /* CALL: length of the longest reply that the peer may send */
     uint64_t timeout_ns;      /* CALL: the call ends with CRPC_E_TIMEOUT after it; 0 = no limit */

@@ -117,9 +117,8 @@ int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
         return CRPC_E_DISCONNECTED;
     }
     if (endpoint->gather.waits) {
-        return rpc_possible(
-            endpoint,
-            op); /* it is not: nothing is written to the open batch, nor set aside with it */
+        /* It gives the reason: nothing is written to the open batch, nor set aside with it. */
+        return rpc_possible(endpoint, op);
     }
     const uint32_t gate = lane_mark(lane->lane);
     const bool waits = !lane_reached(lane->lane, gate);
