@@ -151,6 +151,12 @@ int32_t crpc_channel_reject(crpc_context *context, crpc_channel channel, uint32_
     return connection_reject(&channels, context, channel.bits, reason);
 }
 
+int32_t crpc_channel_hand_over(crpc_context *context, crpc_channel channel, crpc_context *to,
+                               uint64_t user_data, crpc_error *error)
+{
+    return connection_hand_over(&channels, context, channel.bits, to, user_data, error);
+}
+
 int32_t crpc_channel_blob(crpc_context *context, const crpc_channel_options *options,
                           crpc_channel *channel, void *blob, uint32_t *blob_bytes,
                           crpc_error *error)

@@ -96,6 +96,38 @@ int32_t connection_reject(const struct connection_kind *kind, crpc_context *cont
     return link ? link_reject(link, reason) : CRPC_E_STALE;
 }
 
+static int32_t hand_over_link(const struct connection_kind *kind, const crpc_context *context,
+                              uint64_t handle, const crpc_context *to, uint64_t user_data,
+                              crpc_error *error)
+{
+    if (context == to) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "the request is this context's already: accept it here");
+    }
+    struct link *link = link_of(kind, context, handle);
+    if (!link) {
+        return CRPC_E_STALE;
+    }
+    crpc_error lacks = {0};
+    struct link_group *links = kind->links(to, &lacks);
+    return links ? link_hand_over(link, links, user_data, error)
+                 : error_set(error, lacks.status, 0, "the context to hand over to: %s",
+                             lacks.message);
+}
+
+int32_t connection_hand_over(const struct connection_kind *kind, crpc_context *context,
+                             uint64_t handle, crpc_context *to, uint64_t user_data,
+                             crpc_error *error)
+{
+    crpc_error failure = {0};
+    if (!error_usable(error)) {
+        return CRPC_E_INVALID;
+    }
+    int32_t status = context && to ? hand_over_link(kind, context, handle, to, user_data, &failure)
+                                   : CRPC_E_INVALID;
+    return give_error(error, &failure, status);
+}
+
 static int32_t make_blob(const struct connection_kind *kind, const crpc_context *context,
                          const void *theirs, uint64_t *handle, void *blob, uint32_t *blob_bytes,
                          crpc_error *error)

@@ -13,7 +13,8 @@
  *    belongs to it, and crpc_context_close releases the rest.
  *  - Threads: Only one thread at a time may use a context or anything made from it. Threads that
  *    share a context must order their calls, for example with a mutex. Different contexts are
- *    independent. Functions without a context argument may be called from any thread at any time.
+ *    independent; a connect request can go from one to another (crpc_endpoint_hand_over).
+ *    Functions without a context argument may be called from any thread at any time.
  *    After fork(), the child must not use its parent's contexts.
  *  - Blocking: Only crpc_wait waits for events. No other function blocks, unless its comment says
  *    so. Functions that open, connect, register or close something make system calls.
@@ -462,8 +463,8 @@ typedef struct crpc_completion {
      * or the endpoint; of a receive from an SRQ, and of a TAG_ADD that a message has matched, the queue
      * over which the message came, or the SRQ if that queue is gone. */
     crpc_endpoint endpoint;
-    /* Completions of ops: the op's. CONNECT_REQUEST: the listener's. Other kinds but DEVICE: the
-     * endpoint's, channel's or queue's. */
+    /* Completions of ops: the op's. CONNECT_REQUEST: the listener's, or that of
+     * crpc_endpoint_hand_over. Other kinds but DEVICE: the endpoint's, channel's or queue's. */
     uint64_t user_data;
     /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
@@ -655,6 +656,22 @@ CRPC_API int32_t crpc_endpoint_accept(crpc_context *context, crpc_endpoint endpo
  * is no request: it was accepted, or is none); CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_reject(crpc_context *context, crpc_endpoint endpoint,
                                       uint32_t reason);
+
+/* Hands the endpoint of a CRPC_COMPLETION_CONNECT_REQUEST over to another context of this process, so that a server with one
+ * listener can spread its connections over contexts of several threads. The handle is closed. A poll of `to` gives a
+ * CRPC_COMPLETION_CONNECT_REQUEST with a new handle and this user_data, and wakes who sleeps in its crpc_wait; there it is
+ * accepted, rejected or handed over again. The listener, and the context that it belongs to, can be closed meanwhile.
+ *
+ * Threads: the caller is the one that may use `context`. Another one may use `to` at the same time, but must not close it
+ * before this has returned. `to` has a device at the same port. If it is closed, it rejects what it has not accepted.
+ * Blocks for some system calls.
+ * Returns CRPC_OK; CRPC_E_STATE (there is no request, or the peer has given up); CRPC_E_NO_RESOURCE (128 requests that were
+ * handed over to `to` wait to be accepted or rejected); CRPC_E_NO_DEVICE (another device or port), CRPC_E_UNSUPPORTED (`to`
+ * has no rdma_cm); CRPC_E_INVALID (also: `to` is `context`), CRPC_E_STALE, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM (with EACCES: user
+ * or groups were changed when the threads that opened the two contexts already ran). After an error, the request is as it
+ * was. If the peer gives up on the way, an accept fails as if it were too late. */
+CRPC_API int32_t crpc_endpoint_hand_over(crpc_context *context, crpc_endpoint endpoint,
+                                         crpc_context *to, uint64_t user_data, crpc_error *error);
 
 /* No blob is longer than this. */
 #define CRPC_BLOB_BYTES_MAX 256
@@ -1035,6 +1052,12 @@ CRPC_API int32_t crpc_channel_connect(crpc_context *context, const char *address
 CRPC_API int32_t crpc_channel_accept(crpc_context *context, crpc_channel channel,
                                      const crpc_channel_options *options, crpc_error *error);
 CRPC_API int32_t crpc_channel_reject(crpc_context *context, crpc_channel channel, uint32_t reason);
+
+/* Hands the channel of a connect request over to another context, as crpc_endpoint_hand_over, and returns the same;
+ * CRPC_E_STATE also if `to` has no rails. Its rail 0 is at the same port. A request for which `to` has no room (channels_max)
+ * is refused by its next poll, without a completion: the log and the peer are told. */
+CRPC_API int32_t crpc_channel_hand_over(crpc_context *context, crpc_channel channel,
+                                        crpc_context *to, uint64_t user_data, crpc_error *error);
 
 /* Creates and connects a channel by blobs, as crpc_endpoint_blob and crpc_endpoint_join do, and
  * returns the same. There are three differences: CRPC_COMPLETION_CONNECTED follows only after the
@@ -1512,6 +1535,11 @@ CRPC_API int32_t crpc_queue_accept(crpc_context *context, crpc_queue queue,
  * CRPC_E_TOO_BIG; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_queue_reject(crpc_context *context, crpc_queue queue,
                                    const void *private_data, uint32_t private_bytes);
+
+/* Hands the queue of a connect request over to another context, as crpc_endpoint_hand_over, and returns the same;
+ * CRPC_E_STATE also if `to` has no queues. */
+CRPC_API int32_t crpc_queue_hand_over(crpc_context *context, crpc_queue queue, crpc_context *to,
+                                      uint64_t user_data, crpc_error *error);
 
 /* Makes and connects an RC queue by blobs, as crpc_endpoint_blob and crpc_endpoint_join do, and
  * returns the same; CRPC_E_STATE (no queues); CRPC_E_STALE (receive_queue). The peer is another queue

@@ -144,6 +144,12 @@ int32_t crpc_endpoint_reject(crpc_context *context, crpc_endpoint endpoint, uint
     return connection_reject(&endpoints, context, endpoint.bits, reason);
 }
 
+int32_t crpc_endpoint_hand_over(crpc_context *context, crpc_endpoint endpoint, crpc_context *to,
+                                uint64_t user_data, crpc_error *error)
+{
+    return connection_hand_over(&endpoints, context, endpoint.bits, to, user_data, error);
+}
+
 int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_options *options,
                            crpc_endpoint *endpoint, void *blob, uint32_t *blob_bytes,
                            crpc_error *error)

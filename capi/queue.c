@@ -358,6 +358,12 @@ int32_t crpc_queue_reject(crpc_context *context, crpc_queue queue, const void *p
                : queue_reject(object, private_data, private_bytes);
 }
 
+int32_t crpc_queue_hand_over(crpc_context *context, crpc_queue queue, crpc_context *to,
+                             uint64_t user_data, crpc_error *error)
+{
+    return connection_hand_over(&accepts, context, queue.bits, to, user_data, error);
+}
+
 int32_t crpc_queue_blob(crpc_context *context, const crpc_queue_options *options, crpc_queue *queue,
                         void *blob, uint32_t *blob_bytes, crpc_error *error)
 {

@@ -33,6 +33,9 @@ int32_t connection_accept(const struct connection_kind *kind, crpc_context *cont
                           uint64_t handle, const void *options, crpc_error *error);
 int32_t connection_reject(const struct connection_kind *kind, crpc_context *context,
                           uint64_t handle, uint32_t reason);
+int32_t connection_hand_over(const struct connection_kind *kind, crpc_context *context,
+                             uint64_t handle, crpc_context *to, uint64_t user_data,
+                             crpc_error *error);
 int32_t connection_blob(const struct connection_kind *kind, crpc_context *context,
                         const void *options, uint64_t *handle, void *blob, uint32_t *blob_bytes,
                         crpc_error *error);

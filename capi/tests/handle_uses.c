@@ -17,6 +17,17 @@ static int32_t do_reject(crpc_context *context, uint64_t bits)
     return crpc_endpoint_reject(context, (crpc_endpoint){bits}, 1);
 }
 
+/* Any other. */
+static crpc_context *beside(const crpc_context *context)
+{
+    return context == fixture.left ? fixture.right : fixture.left;
+}
+
+static int32_t do_hand_over(crpc_context *context, uint64_t bits)
+{
+    return crpc_endpoint_hand_over(context, (crpc_endpoint){bits}, beside(context), 0, NULL);
+}
+
 static int32_t do_join(crpc_context *context, uint64_t bits)
 {
     return crpc_endpoint_join(context, (crpc_endpoint){bits}, blob, sizeof(blob), NULL);
@@ -139,10 +150,10 @@ static int32_t do_grant_info(crpc_context *context, uint64_t bits)
 }
 
 static use *const of_grants[] = {do_grant_get, do_grant_close, do_grant_info};
-static use *const of_endpoints[] = {do_lane_submit, do_grant_open, do_accept,  do_reject, do_join,
-                                    do_disconnect,  do_close,      do_info,    do_stats,  do_error,
-                                    do_commit,      do_abort,      do_reserve, do_retain, do_call,
-                                    do_reply,       do_drop,       do_cancel};
+static use *const of_endpoints[] = {
+    do_lane_submit, do_grant_open, do_accept, do_reject, do_hand_over, do_join,  do_disconnect,
+    do_close,       do_info,       do_stats,  do_error,  do_commit,    do_abort, do_reserve,
+    do_retain,      do_call,       do_reply,  do_drop,   do_cancel};
 
 static int32_t do_listener_info(crpc_context *context, uint64_t bits)
 {
@@ -199,6 +210,11 @@ static int32_t do_channel_accept(crpc_context *context, uint64_t bits)
 static int32_t do_channel_reject(crpc_context *context, uint64_t bits)
 {
     return crpc_channel_reject(context, (crpc_channel){bits}, 1);
+}
+
+static int32_t do_channel_hand_over(crpc_context *context, uint64_t bits)
+{
+    return crpc_channel_hand_over(context, (crpc_channel){bits}, beside(context), 0, NULL);
 }
 
 static int32_t do_channel_join(crpc_context *context, uint64_t bits)
@@ -265,10 +281,11 @@ static int32_t do_channel_cancel(crpc_context *context, uint64_t bits)
     return do_channel_op(context, bits, CRPC_CHANNEL_CANCEL);
 }
 
-static use *const of_channels[] = {do_channel_accept,     do_channel_reject, do_channel_join,
-                                   do_channel_set_share,  do_channel_info,   do_channel_stats,
-                                   do_channel_disconnect, do_channel_close,  do_channel_error,
-                                   do_channel_receive,    do_channel_send,   do_channel_cancel};
+static use *const of_channels[] = {do_channel_accept, do_channel_reject,     do_channel_hand_over,
+                                   do_channel_join,   do_channel_set_share,  do_channel_info,
+                                   do_channel_stats,  do_channel_disconnect, do_channel_close,
+                                   do_channel_error,  do_channel_receive,    do_channel_send,
+                                   do_channel_cancel};
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
@@ -280,6 +297,11 @@ static int32_t do_queue_accept(crpc_context *context, uint64_t bits)
 static int32_t do_queue_reject(crpc_context *context, uint64_t bits)
 {
     return crpc_queue_reject(context, (crpc_queue){bits}, NULL, 0);
+}
+
+static int32_t do_queue_hand_over(crpc_context *context, uint64_t bits)
+{
+    return crpc_queue_hand_over(context, (crpc_queue){bits}, beside(context), 0, NULL);
 }
 
 static int32_t do_queue_join(crpc_context *context, uint64_t bits)
@@ -367,10 +389,10 @@ static int32_t do_receive_queue(crpc_context *context, uint64_t bits)
 }
 
 static use *const of_queues[] = {
-    do_queue_accept,      do_queue_reject,  do_queue_join,        do_queue_join_address,
-    do_queue_get_address, do_queue_fail,    do_queue_drain,       do_queue_close,
-    do_queue_info,        do_queue_stats,   do_queue_error,       do_queue_modify,
-    do_queue_submit,      do_receive_queue, do_queue_reset_stream};
+    do_queue_accept,       do_queue_reject,      do_queue_hand_over, do_queue_join,
+    do_queue_join_address, do_queue_get_address, do_queue_fail,      do_queue_drain,
+    do_queue_close,        do_queue_info,        do_queue_stats,     do_queue_error,
+    do_queue_modify,       do_queue_submit,      do_receive_queue,   do_queue_reset_stream};
 
 /* ---- Targets --------------------------------------------------------------------------------- */
 

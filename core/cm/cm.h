@@ -24,8 +24,10 @@ struct cm_task;       /* slow work */
 #define CM_REJECT_BYTES_MAX 148
 
 enum cm_event_kind {
-    CM_EVENT_ROUTED = 1,       /* connect: address and route are known, and lead to this nic */
-    CM_EVENT_CONNECT_REQUEST,  /* listener: identifier is new, and now belongs to the owner */
+    CM_EVENT_ROUTED = 1,      /* connect: address and route are known, and lead to this nic */
+    CM_EVENT_CONNECT_REQUEST, /* listener: identifier is new, and now belongs to the owner */
+    CM_EVENT_HANDED_OVER, /* likewise, of another cm's listener: owner, user_data and private data are
+                                  those of cm_hand_over */
     CM_EVENT_CONNECT_RESPONSE, /* connect: accepted; private data is the peer's */
     CM_EVENT_ESTABLISHED,      /* accept: the peer is ready */
     CM_EVENT_REJECTED,         /* connect, and no response came: private data is the peer's, or
@@ -52,6 +54,7 @@ struct cm_event {
     uint32_t nic;                     /* of the device: its index in cm_open's array */
     uint32_t queue_pair_number;
     uint64_t queue_handle;
+    uint64_t user_data;
     uint32_t private_bytes; /* can exceed what the peer sent: InfiniBand and RoCE add zeros */
     uint8_t private_data[CM_PRIVATE_BYTES_MAX];
     crpc_error error;
@@ -120,6 +123,20 @@ void cm_run(struct cm_identifier *identifier, cm_work *work, void *argument);
 int32_t cm_run_wait(struct cm_identifier *identifier, crpc_error *error);
 void cm_reject(struct cm_identifier *identifier, const void *private_data, uint32_t private_bytes);
 void cm_disconnect(struct cm_identifier *identifier);
+
+/* So many requests that were handed over to a cm can wait there to be accepted or rejected. */
+#define CM_HANDED_OVER_MAX 128
+
+/* After CONNECT_REQUEST: hands the request over to another cm of this process, which lacks nothing. `to` may be in use by
+ * its owner's thread, but must not be closed meanwhile. The identifier belongs to that thread when this returns CRPC_OK,
+ * and comes to it with CM_EVENT_HANDED_OVER; its owner is `owner` until cm_own. Waits for the cm thread of the first cm,
+ * as cm_destroy does. Otherwise nothing has changed: CRPC_E_NO_RESOURCE: too many wait there; CRPC_E_NO_DEVICE: that
+ * cm has another port; CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+int32_t cm_hand_over(struct cm_identifier *identifier, struct cm *to, void *owner,
+                     uint64_t user_data, const void *private_data, uint32_t private_bytes,
+                     crpc_error *error);
+/* Rejects what was handed over to this owner and was not taken. */
+void cm_hand_over_reject(struct cm *cm, const void *owner);
 /* Sets the owner of an identifier that came with CONNECT_REQUEST. */
 void cm_own(struct cm_identifier *identifier, void *owner);
 /* Destroys an identifier in any state. cm_event_take returns no event of it afterwards. NULL is

@@ -205,6 +205,7 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
     if (rdma_accept(identifier->id, &parameters)) {
         return cm_connect_error(identifier->peer, errno, error);
     }
+    cm_hand_over_answered(identifier);
     return CRPC_OK;
 }
 

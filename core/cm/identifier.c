@@ -26,6 +26,7 @@ struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner)
 void cm_identifier_free(struct cm_identifier *identifier)
 {
     struct cm *cm = identifier->cm;
+    cm_hand_over_answered(identifier);
     if (identifier->addresses) {
         freeaddrinfo(identifier->addresses);
     }
@@ -58,9 +59,7 @@ static void take_back(struct cm_identifier *identifier)
     cm_lookup_cancel(identifier);
 }
 
-/* Events that the owner will never take; with a request goes the identifier that it would have got.
- */
-static void discard(struct list *events)
+void cm_discard(struct list *events)
 {
     struct list *link = events->next;
     while (link != events) {
@@ -85,7 +84,7 @@ void cm_destroy(struct cm_identifier *identifier)
         rdma_destroy_id(identifier->id);
     }
     cm_queue_purge(identifier->cm, identifier, &purged);
-    discard(&purged);
+    cm_discard(&purged);
     cm_identifier_free(identifier);
 }
 

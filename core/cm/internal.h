@@ -67,7 +67,8 @@ struct cm {
     struct list work;  /* identifiers whose next address must be tried, or with work of cm_run */
     struct list queue; /* of struct queued_event */
     uint32_t identifiers;
-    atomic_uint pending; /* length of the queue; written under the mutex */
+    uint32_t handed_over; /* requests that came so, and are neither accepted nor destroyed */
+    atomic_uint pending;  /* length of the queue; written under the mutex */
 
     /* -- task.c: under the mutex -- */
     struct list tasks; /* struct queued_event of those that no thread has taken */
@@ -85,6 +86,8 @@ struct cm_identifier {
     bool dying;    /* under the mutex */
     bool passive;  /* came with a CONNECT_REQUEST */
     bool answered; /* connect: the peer has accepted; of the thread */
+
+    bool handed_over; /* has a place among cm.handed_over */
     struct list work_link;
     cm_work *run; /* of cm_run; NULL: the next address must be tried; under the mutex */
     void *run_argument;
@@ -158,10 +161,17 @@ bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
 void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,
                  const struct rdma_conn_param *parameters);
 
+/* hand_over.c */
+/* The request is accepted or destroyed: its place is free. */
+void cm_hand_over_answered(struct cm_identifier *identifier);
+
 /* identifier.c */
 struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner);
 void cm_identifier_free(struct cm_identifier *identifier);
 void cm_note_addresses(struct cm_identifier *identifier);
+/* Frees what cm_queue_purge gave, which the owner will never take; with a request goes the identifier that it would have
+ * got. */
+void cm_discard(struct list *events);
 
 /* trouble.c */
 #define REFUSAL_OTHER_DEVICE 1

@@ -35,12 +35,11 @@ void cm_kick(struct cm *cm)
 
 /* ---- Being busy with an identifier ----------------------------------------------------------- */
 
-/* False if it is being destroyed. */
-static bool begin(struct cm_identifier *identifier)
+/* False if it is being destroyed, or handed over. */
+static bool begin(struct cm *cm, struct cm_identifier *identifier)
 {
-    struct cm *cm = identifier->cm;
     pthread_mutex_lock(&cm->mutex);
-    bool alive = !identifier->dying;
+    bool alive = identifier->cm == cm && !identifier->dying;
     if (alive) {
         cm->busy = identifier;
     }
@@ -229,7 +228,7 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
 }
 
 /* The new identifier of a request to a listener that is going away belongs to nobody. */
-static void dispatch_to_dying(const struct seen *seen)
+static void dispatch_to_nobody(const struct seen *seen)
 {
     if (seen->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
         rdma_reject(seen->id, NULL, 0);
@@ -264,13 +263,13 @@ static bool connection_step(struct cm *cm)
     bool request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
     struct cm_identifier *identifier = (request ? event->listen_id : event->id)->context;
     copy_event(&seen, event);
-    bool alive = begin(identifier);
+    bool alive = begin(cm, identifier);
     rdma_ack_cm_event(event);
     if (alive) {
         dispatch(identifier, &seen);
         end(cm);
     } else {
-        dispatch_to_dying(&seen);
+        dispatch_to_nobody(&seen);
     }
     return true;
 }

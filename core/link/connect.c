@@ -226,12 +226,18 @@ static void take_rejection(struct link *link, const struct cm_event *event)
 
 /* ---- The accepting side ---------------------------------------------------------------------- */
 
+int32_t link_no_request(const struct link *link, const char *what, crpc_error *error)
+{
+    return error_set(error, CRPC_E_STATE, 0, "this %s has no connect request to %s%s%s",
+                     link->group->service->name, what, link->error.status ? ": " : "",
+                     link->error.message);
+}
+
 int32_t link_accept(struct link *link, const void *options, crpc_error *error)
 {
     const struct link_service *service = link->group->service;
     if (link->state != CRPC_STATE_REQUESTED) {
-        return error_set(error, CRPC_E_STATE, 0, "this %s has no connect request to accept%s%s",
-                         service->name, link->error.status ? ": " : "", link->error.message);
+        return link_no_request(link, "accept", error);
     }
     int32_t status = link_prepare(link, options, error);
     if (status != CRPC_OK) {
@@ -322,6 +328,9 @@ static void take_event(struct link_group *group, const struct cm_event *event)
     switch (event->kind) {
     case CM_EVENT_CONNECT_REQUEST:
         link_take_request(event->owner, event);
+        break;
+    case CM_EVENT_HANDED_OVER:
+        link_take_handed_over(event->owner, event);
         break;
     case CM_EVENT_TASK:
         link_take_task_event(event);

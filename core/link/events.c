@@ -47,9 +47,7 @@ static bool emit_first(struct link *link, struct output *output)
     link->events &= ~first;
     switch (first) {
     case LINK_EVENT_CONNECT_REQUEST:
-        if (link->listener) {
-            emit(link, CRPC_COMPLETION_CONNECT_REQUEST, CRPC_OK, link->listener->user_data, output);
-        }
+        emit(link, CRPC_COMPLETION_CONNECT_REQUEST, CRPC_OK, link->request_user_data, output);
         break;
     case LINK_EVENT_CONNECTED:
         emit_connected(link, output);

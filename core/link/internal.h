@@ -26,6 +26,8 @@ int32_t link_make(struct link_group *group, const void *options, struct link **l
                   crpc_error *error);
 /* Prepares a link, and what compares keys if it has one. Without a key, exposes it. */
 int32_t link_prepare(struct link *link, const void *options, crpc_error *error);
+/* Fills *error: the link does not wait to be accepted or rejected. */
+int32_t link_no_request(const struct link *link, const char *what, crpc_error *error);
 /* Attaches the link, unless the peer has to prove its key first. */
 int32_t link_attach(struct link *link, crpc_error *error);
 /* Sets the state CONNECTING and starts the connect timeout. */
@@ -36,6 +38,7 @@ void link_take_private(struct link_peer *peer, const struct cm_event *event);
 
 /* listen.c */
 void link_take_request(struct link_listener *listener, const struct cm_event *event);
+void link_take_handed_over(struct link_group *group, const struct cm_event *event);
 /* The link no longer waits to be accepted. Does nothing if it never did. */
 void link_forget_listener(struct link *link);
 

@@ -69,6 +69,9 @@ void link_group_close(struct link_group *group)
     while (!list_empty(&group->listeners)) {
         link_listener_close(list_entry(group->listeners.next, struct link_listener, all_link));
     }
+    if (group->cm) {
+        cm_hand_over_reject(group->cm, group);
+    }
     link_tasks_drop(group);
     list_remove(&group->cm_ring);
     while (!list_empty(&group->all)) {

@@ -278,7 +278,9 @@ struct link {
     struct wheel_timer life_timer; /* connect timeout, keepalive or leave timeout */
     uint64_t leave_timeout_ns;
     struct cm_identifier *identifier; /* NULL = connected by blob, or destroyed */
-    struct link_listener *listener;   /* until the application accepts or rejects */
+    struct link_listener *listener; /* until the application accepts or rejects; NULL = none, or the
+                                         request was handed over */
+    uint64_t request_user_data;     /* the listener's, or of link_hand_over */
     uint32_t nonce;
     struct link_options options;
     struct link_peer peer;
@@ -338,6 +340,10 @@ void link_listener_close(struct link_listener *listener);
 /* HANDLE_LISTENER. */
 uint64_t link_listener_handle(const struct link_listener *listener);
 void link_listener_info(const struct link_listener *listener, crpc_listener_info *info);
+/* The body of crpc_KIND_hand_over: the connect request becomes one of another group, of the same service and of another
+ * cm, and the link is closed. Of `to`, it reads what never changes. */
+int32_t link_hand_over(struct link *link, struct link_group *to, uint64_t user_data,
+                       crpc_error *error);
 
 /* ---- Life: life.c ---------------------------------------------------------------------------- */
 

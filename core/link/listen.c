@@ -74,15 +74,14 @@ void link_listener_info(const struct link_listener *listener, crpc_listener_info
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static void refuse(struct link_listener *listener, struct cm_identifier *identifier,
+static void refuse(struct link_group *group, struct cm_identifier *identifier,
                    const struct link_reject *reject, const crpc_error *error)
 {
     char peer[64];
     cm_peer_address(identifier, peer, sizeof(peer));
-    log_write(listener->group->log, CRPC_LOG_WARNING, "refused a connection from %s: %s", peer,
+    log_write(group->log, CRPC_LOG_WARNING, "refused a connection from %s: %s", peer,
               error->message);
-    listener->refused++;
-    if (listener->group->service->plain) {
+    if (group->service->plain) {
         cm_reject(identifier, NULL, 0);
     } else {
         cm_reject(identifier, reject, sizeof(*reject));
@@ -90,26 +89,29 @@ static void refuse(struct link_listener *listener, struct cm_identifier *identif
     cm_destroy(identifier);
 }
 
-/* The application may take its time to accept; cm keeps the backlog only until we hear of a request. */
-static int32_t make_room(struct link_listener *listener, struct link **link, crpc_error *error)
+/* The application may take its time to accept; cm keeps the backlog of a listener only until we hear of a request. Of
+ * what was handed over, cm keeps all of it. */
+static int32_t make_link(struct link_group *group, const struct link_listener *listener,
+                         struct link **link, crpc_error *error)
 {
-    if (listener->waiting >= listener->backlog) {
+    if (listener && listener->waiting >= listener->backlog) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0, "the backlog of %u is full",
                          listener->backlog);
     }
-    return listener->group->service->create(listener->group, link, error);
+    return group->service->create(group, link, error);
 }
 
-void link_take_request(struct link_listener *listener, const struct cm_event *event)
+/* Makes a link that waits to be accepted or rejected, or refuses the peer and returns NULL. listener: NULL = the request
+ * was handed over. */
+static struct link *take_request(struct link_group *group, const struct link_listener *listener,
+                                 const struct cm_event *event, uint64_t user_data)
 {
-    assert(event->kind == CM_EVENT_CONNECT_REQUEST);
-    const struct link_service *service = listener->group->service;
+    const struct link_service *service = group->service;
     struct link_peer peer;
     struct link_reject reject;
     struct link *link = NULL;
     crpc_error error = {0};
     int32_t status = CRPC_OK;
-    listener->requests++;
     if (service->plain) {
         link_take_private(&peer, event);
     } else {
@@ -118,21 +120,40 @@ void link_take_request(struct link_listener *listener, const struct cm_event *ev
     }
     if (status == CRPC_OK) {
         hello_fill_reject(service, &reject, LINK_REJECT_NO_ROOM, 0);
-        status = make_room(listener, &link, &error);
+        status = make_link(group, listener, &link, &error);
     }
     if (status != CRPC_OK) {
-        refuse(listener, event->identifier, &reject, &error);
-        return;
+        refuse(group, event->identifier, &reject, &error);
+        return NULL;
     }
     assert(link);
     link->state = CRPC_STATE_REQUESTED;
     link->passive = true;
     link->peer = peer;
-    link->listener = listener;
-    listener->waiting++;
+    link->request_user_data = user_data;
     link->identifier = event->identifier;
     cm_own(link->identifier, link);
     link_report(link, LINK_EVENT_CONNECT_REQUEST);
+    return link;
+}
+
+void link_take_request(struct link_listener *listener, const struct cm_event *event)
+{
+    assert(event->kind == CM_EVENT_CONNECT_REQUEST);
+    struct link *link = take_request(listener->group, listener, event, listener->user_data);
+    listener->requests++;
+    if (link) {
+        link->listener = listener;
+        listener->waiting++;
+    } else {
+        listener->refused++;
+    }
+}
+
+void link_take_handed_over(struct link_group *group, const struct cm_event *event)
+{
+    assert(event->kind == CM_EVENT_HANDED_OVER);
+    take_request(group, NULL, event, event->user_data);
 }
 
 void link_forget_listener(struct link *link)
@@ -141,4 +162,30 @@ void link_forget_listener(struct link *link)
         link->listener->waiting--;
         link->listener = NULL;
     }
+}
+
+/* ---- Handing over ---------------------------------------------------------------------------- */
+
+int32_t link_hand_over(struct link *link, struct link_group *to, uint64_t user_data,
+                       crpc_error *error)
+{
+    const struct link_service *service = link->group->service;
+    assert(service == to->service && link->group != to);
+    if (link->state != CRPC_STATE_REQUESTED) {
+        return link_no_request(link, "hand over", error);
+    }
+    int32_t status = link_need_cm(to, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    const void *data = service->plain ? (const void *)link->peer.private_data : &link->peer.hello;
+    const uint32_t bytes =
+        service->plain ? link->peer.private_bytes : (uint32_t)sizeof(link->peer.hello);
+    status = cm_hand_over(link->identifier, to->cm, to, user_data, data, bytes, error);
+    if (status == CRPC_OK) {
+        link->identifier = NULL;
+        link->state = CRPC_STATE_DISCONNECTED;
+        link_close(link);
+    }
+    return status;
 }

@@ -43,11 +43,19 @@ NEVER(int32_t, cm_run_wait, (struct cm_identifier * identifier, crpc_error *erro
 NEVER(void, cm_reject,
       (struct cm_identifier * identifier, const void *private_data, uint32_t private_bytes))
 NEVER(void, cm_disconnect, (struct cm_identifier * identifier))
+NEVER(int32_t, cm_hand_over,
+      (struct cm_identifier * identifier, struct cm *to, void *owner, uint64_t user_data,
+       const void *private_data, uint32_t private_bytes, crpc_error *error))
 NEVER(void, cm_own, (struct cm_identifier * identifier, void *owner))
 NEVER(void, cm_local_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
 NEVER(void, cm_peer_address, (const struct cm_identifier *identifier, char *text, size_t bytes))
 NEVER(uint64_t, cm_turned_away, (const struct cm_identifier *listener))
 NEVER(uint16_t, cm_local_port, (const struct cm_identifier *identifier))
+
+/* Nothing was. */
+void cm_hand_over_reject(struct cm *cm, const void *owner)
+{
+}
 
 /* Except this: NULL is allowed. */
 void cm_destroy(struct cm_identifier *identifier)

@@ -99,6 +99,39 @@ int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *qu
                : error_set(error, identifier->cm->establish_status, 0, "not established");
 }
 
+int32_t cm_hand_over(struct cm_identifier *identifier, struct cm *to, void *owner,
+                     uint64_t user_data, const void *private_data, uint32_t private_bytes,
+                     crpc_error *error)
+{
+    if (identifier->cm->hand_over_status != CRPC_OK) {
+        return error_set(error, identifier->cm->hand_over_status, 0, "not handed over");
+    }
+    assert_true(to->tail - to->head < RIG_EVENTS_MAX);
+    identifier->cm->identifiers--;
+    to->identifiers++;
+    identifier->cm = to;
+    identifier->owner = owner;
+    struct cm_event *event = &to->events[to->tail++ % RIG_EVENTS_MAX];
+    *event = (struct cm_event){.kind = CM_EVENT_HANDED_OVER,
+                               .identifier = identifier,
+                               .user_data = user_data,
+                               .private_bytes = private_bytes};
+    memcpy(event->private_data, private_data, private_bytes);
+    return CRPC_OK;
+}
+
+void cm_hand_over_reject(struct cm *cm, const void *owner)
+{
+    for (uint32_t at = cm->head; at != cm->tail; at++) {
+        const struct cm_event *event = &cm->events[at % RIG_EVENTS_MAX];
+        if (event->kind == CM_EVENT_HANDED_OVER && event->identifier->owner == owner) {
+            cm_reject(event->identifier, NULL, 0);
+            cm_destroy(event->identifier);
+            return; /* that has removed it: the tests hand over one */
+        }
+    }
+}
+
 void cm_run(struct cm_identifier *identifier, cm_work *work, void *argument)
 {
     assert_null(identifier->work);

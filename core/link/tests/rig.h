@@ -42,6 +42,7 @@ struct cm {
     uint32_t attached; /* not detached again */
     int32_t attach_status;
     int32_t establish_status;
+    int32_t hand_over_status;
     struct cm_identifier *last; /* NULL, or becomes a copy of each that is destroyed */
 };
 

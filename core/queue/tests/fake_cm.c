@@ -371,6 +371,44 @@ int32_t cm_connect(struct cm *cm, const char *address, void *owner,
     return CRPC_OK;
 }
 
+int32_t cm_hand_over(struct cm_identifier *identifier, struct cm *to, void *owner,
+                     uint64_t user_data, const void *private_data, uint32_t private_bytes,
+                     crpc_error *error)
+{
+    (void)error;
+    require(identifier->passive && identifier->cm != to, "nothing to hand over");
+    forget_events(identifier->cm, identifier);
+    identifier->cm->identifiers--;
+    to->identifiers++;
+    identifier->cm = to;
+    identifier->owner = owner;
+    struct cm_event *event = add_event(to, identifier, CM_EVENT_HANDED_OVER);
+    event->user_data = user_data;
+    set_private(event, to, private_data, private_bytes, private_bytes);
+    if (!identifier->peer) { /* one of those that were forgotten */
+        error_set(&add_event(to, identifier, CM_EVENT_FAILED)->error, CRPC_E_DISCONNECTED, 0,
+                  "the peer has given up");
+    }
+    return CRPC_OK;
+}
+
+void cm_hand_over_reject(struct cm *cm, const void *owner)
+{
+    struct list *lists[] = {&cm->ready, &cm->waiting};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct list *at = lists[i]->next;
+        while (at != lists[i]) {
+            const struct queued *queued = list_entry(at, struct queued, link);
+            at = at->next;
+            if (queued->event.kind == CM_EVENT_HANDED_OVER && queued->subject->owner == owner) {
+                cm_reject(queued->subject, NULL, 0);
+                cm_destroy(queued->subject);
+                at = lists[i]->next;
+            }
+        }
+    }
+}
+
 static void add_rejected(struct cm_identifier *identifier, const void *data, uint32_t bytes)
 {
     struct cm_event *event = add_event(identifier->cm, identifier, CM_EVENT_REJECTED);
