@@ -147,6 +147,12 @@ func (r *RawContext) RejectChannel(channel ChannelHandle, reason uint32) error {
 	return r.reject(channels, "reject channel", uint64(channel), reason)
 }
 
+// HandOverChannel hands the channel of a CompletionConnectRequest over to another context, which another goroutine may use meanwhile, but
+// must not close. That context gets a CompletionConnectRequest with userData, and wakes up for it.
+func (r *RawContext) HandOverChannel(channel ChannelHandle, to *RawContext, userData uint64) error {
+	return r.handOver(channels, "hand over channel", uint64(channel), to, userData)
+}
+
 // ListenChannels listens for channels on `address`, an address of rail 0. Completions show
 // userData. ListenerInfo and CloseListener work for both kinds of listeners.
 func (r *RawContext) ListenChannels(address string, userData uint64, options ...Option) (ListenerHandle, error) {

@@ -35,6 +35,14 @@ static int32_t copyrpc_go_reject(int kind, crpc_context *context, uint64_t handl
                               : crpc_endpoint_reject(context, (crpc_endpoint){handle}, reason);
 }
 
+static int32_t copyrpc_go_hand_over(int kind, crpc_context *context, uint64_t handle, crpc_context *to, uint64_t user_data,
+                                    crpc_error *error)
+{
+    return kind == QUEUES     ? crpc_queue_hand_over(context, (crpc_queue){handle}, to, user_data, error)
+           : kind == CHANNELS ? crpc_channel_hand_over(context, (crpc_channel){handle}, to, user_data, error)
+                              : crpc_endpoint_hand_over(context, (crpc_endpoint){handle}, to, user_data, error);
+}
+
 static int32_t copyrpc_go_blob(int kind, crpc_context *context, const crpc_endpoint_options *of_endpoint,
                                const crpc_channel_options *of_channel, const crpc_queue_options *of_queue, uint64_t *handle, void *blob,
                                uint32_t *bytes, crpc_error *error)
@@ -134,6 +142,16 @@ func (r *RawContext) accept(kind linkKind, op string, handle, userData uint64, s
 
 func (r *RawContext) reject(kind linkKind, op string, handle uint64, reason uint32) error {
 	return r.ask(op, func() C.int32_t { return C.copyrpc_go_reject(kind, r.handle, C.uint64_t(handle), C.uint32_t(reason)) })
+}
+
+// handOver does not lock `to`, which another goroutine may use, but must not close.
+func (r *RawContext) handOver(kind linkKind, op string, handle uint64, to *RawContext, userData uint64) error {
+	if r == nil || r.handle == nil || to == nil || to.handle == nil {
+		return newError(op, ErrClosed)
+	}
+	theirs := newCError()
+	status := C.copyrpc_go_hand_over(kind, r.handle, C.uint64_t(handle), to.handle, C.uint64_t(userData), &theirs)
+	return asError(op, status, &theirs)
 }
 
 func (r *RawContext) blob(kind linkKind, op string, userData uint64, s *settings) (uint64, []byte, error) {

@@ -21,8 +21,10 @@ type acceptor struct {
 	id      uint64
 	handle  ListenerHandle
 	address string
-	kind    linkKind // of what it accepts
-	options []Option // what Listen was told holds for those that it accepts
+	kind    linkKind  // of what it accepts
+	options []Option  // what Listen was told holds for those that it accepts
+	spread  []*poller // where they are made, in turn; none: here
+	turn    atomic.Uint32
 	release func()
 	closed  atomic.Bool
 	gone    chan struct{}
@@ -67,6 +69,9 @@ func listen(kind linkKind, op, address string, options []Option) (*acceptor, err
 	}
 	a := &acceptor{
 		poller: p, kind: kind, options: options, release: release, gone: make(chan struct{}), arrived: make(chan struct{}, 1),
+	}
+	for _, c := range s.spread {
+		a.spread = append(a.spread, c.poller)
 	}
 	err = p.control(op, func() error {
 		a.id = p.newID()
@@ -254,12 +259,16 @@ func (request *ConnectRequest) accept(ctx context.Context, op, name string, l *l
 		return err
 	}
 	s.endpoint.token_bytes = 0 // it is for the connecting side
-	l.init(a.poller, op, nil)
+	p, handle, err := request.place(ctx, op)
+	if err != nil {
+		return err
+	}
+	l.init(p, op, nil)
 	err = l.begin(op, s, func() error {
-		l.handle = uint64(request.endpoint)
-		err := a.poller.raw.accept(l.kind, op, l.handle, l.id, s)
+		l.handle = handle
+		err := p.raw.accept(l.kind, op, l.handle, l.id, s)
 		if err != nil {
-			a.poller.raw.close(l.kind, op, l.handle)
+			p.raw.close(l.kind, op, l.handle)
 		}
 		return err
 	})

@@ -32,6 +32,7 @@ type Option func(*settings)
 
 type settings struct {
 	context    *Context
+	spread     []*Context
 	device     C.crpc_context_options
 	endpoint   C.crpc_endpoint_options
 	channel    C.crpc_channel_options // what channels have alone; the rest is in `endpoint`: channelOptions
@@ -97,6 +98,20 @@ func WithContext(c *Context) Option {
 			s.problem = errorf("", ErrInvalid, "WithContext got none: make it with Open")
 		}
 		s.context = c
+	}
+}
+
+// WithSpread has a listener make the connections that it accepts in these contexts, in turn: each has a goroutine of its own
+// that polls, so that a server can use several processors. The listener's own context is one of them only if it is named.
+// All must be open, have a device at the same port, and outlive the listener.
+func WithSpread(contexts ...*Context) Option {
+	return func(s *settings) {
+		for _, c := range contexts {
+			if c == nil || c.poller == nil {
+				s.problem = errorf("", ErrInvalid, "WithSpread got no Context: make each with Open")
+			}
+		}
+		s.spread = contexts
 	}
 }
 

@@ -2,7 +2,8 @@
 // what has come.
 //
 // Locks, in the order in which they are taken: poller.mutex (the crpc_context, which belongs to one thread at a time), link.mutex
-// (what the callers of one connection or channel share), poller.queueMutex (which of them want something).
+// (what the callers of one connection or channel share), poller.queueMutex (which of them want something). poller.lifeMutex comes
+// after poller.mutex, also of another poller, whose mutex is never taken then.
 
 package copyrpc
 
@@ -33,13 +34,16 @@ type poller struct {
 	connections map[uint64]*connection // by user_data of the endpoint
 	channels    map[uint64]*channel    // by user_data of the channel
 	queues      queueTable
-	listeners   map[uint64]*acceptor // by user_data of the listener
+	listeners   map[uint64]*acceptor   // by user_data of the listener
+	handedOver  map[uint64]*handedOver // by user_data of the hand-over; those that have not come
 	regions     map[*region]struct{}
 	lastID      uint64      // of connections and listeners; never used again
 	latest      *connection // the one that the completion before was for
 	rails       bool        // it has them, so channels can be made
 	withQueues  bool        // it was opened with them
 	answered    [pollerCompletions]*pending
+
+	lifeMutex sync.RWMutex // held for reading, the crpc_context stays open
 
 	queueMutex sync.Mutex
 	queue      []service // those with something to send
@@ -66,6 +70,7 @@ func startPoller(op string, s *settings) (*poller, error) {
 		rails:       s.device.flags&C.CRPC_CONTEXT_RAILS != 0,
 		withQueues:  s.device.flags&C.CRPC_CONTEXT_QUEUES != 0,
 		listeners:   map[uint64]*acceptor{},
+		handedOver:  map[uint64]*handedOver{},
 		regions:     map[*region]struct{}{},
 		done:        make(chan struct{}),
 		over:        make(chan struct{}),
@@ -94,7 +99,9 @@ func (p *poller) close() {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
 	p.queues.finishAll(errorf("", ErrClosed, "the Context was closed"))
+	p.lifeMutex.Lock()
 	p.raw.Close()
+	p.lifeMutex.Unlock()
 	for own := range p.regions { // deregistered by that, also what was in use
 		own.end()
 	}
@@ -304,6 +311,8 @@ func (p *poller) spread(completions []Completion) int {
 	case CompletionConnectRequest:
 		if listener := p.listeners[first.UserData]; listener != nil {
 			listener.requested(first)
+		} else {
+			p.requested(first)
 		}
 		return 1
 	case CompletionDevice:

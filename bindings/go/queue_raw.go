@@ -212,6 +212,12 @@ func (r *RawContext) RejectQueue(queue QueueHandle, private []byte) error {
 	})
 }
 
+// HandOverQueue hands the queue of a CompletionConnectRequest over to another context, which another goroutine may use meanwhile, but
+// must not close. That context gets a CompletionConnectRequest with userData, and wakes up for it.
+func (r *RawContext) HandOverQueue(queue QueueHandle, to *RawContext, userData uint64) error {
+	return r.handOver(queues, "hand over queue", uint64(queue), to, userData)
+}
+
 // ListenQueues listens for queues on `address`. Completions show userData. ListenerInfo and
 // CloseListener work for all kinds of listeners.
 func (r *RawContext) ListenQueues(address string, userData uint64, options ...Option) (ListenerHandle, error) {

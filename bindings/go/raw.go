@@ -254,6 +254,12 @@ func (r *RawContext) Reject(endpoint EndpointHandle, reason uint32) error {
 	return r.reject(endpoints, "reject", uint64(endpoint), reason)
 }
 
+// HandOver hands the endpoint of a CompletionConnectRequest over to another context, which another goroutine may use meanwhile, but
+// must not close. That context gets a CompletionConnectRequest with userData, and wakes up for it.
+func (r *RawContext) HandOver(endpoint EndpointHandle, to *RawContext, userData uint64) error {
+	return r.handOver(endpoints, "hand over", uint64(endpoint), to, userData)
+}
+
 // Disconnect disconnects gracefully: open calls, requests and replies finish, for at most `limit`.
 // A CompletionDisconnected follows.
 func (r *RawContext) Disconnect(endpoint EndpointHandle, limit time.Duration) error {
