@@ -1,6 +1,7 @@
 /* histogram.cpp: see histogram.h. */
 #include "histogram.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <new>
@@ -64,6 +65,14 @@ void histogram_reset(struct histogram *histogram)
     histogram->count = 0;
     histogram->max_ns = 0;
     histogram->sum_ns = 0;
+}
+
+void histogram_add(struct histogram *histogram, const struct histogram *more)
+{
+    histogram->counts += more->counts;
+    histogram->count += more->count;
+    histogram->sum_ns += more->sum_ns;
+    histogram->max_ns = std::max(histogram->max_ns, more->max_ns);
 }
 
 uint64_t histogram_count(const struct histogram *histogram)

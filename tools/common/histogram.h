@@ -21,6 +21,9 @@ void histogram_destroy(struct histogram *histogram);
 void histogram_record(struct histogram *histogram, uint64_t ns);
 void histogram_reset(struct histogram *histogram);
 
+/* Adds all that `more` has counted. */
+void histogram_add(struct histogram *histogram, const struct histogram *more);
+
 uint64_t histogram_count(const struct histogram *histogram);
 uint64_t histogram_max_ns(const struct histogram *histogram);
 double histogram_mean_ns(const struct histogram *histogram);

@@ -1,6 +1,8 @@
 /* client.c: keeps `depth` calls open on each endpoint and takes the time of each. A call is
  * known by its slot, which is its user_data; nothing is allocated while measuring. */
 #include <assert.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,12 @@
 
 struct client {
     const struct perf_options *options;
+    struct client *team;   /* the first of all, which tells the progress */
+    atomic_uint ready;     /* of the first: so many are about to measure */
+    _Atomic uint64_t told; /* answered, for the progress */
     crpc_context *context;
     crpc_endpoint endpoints[PERF_ENDPOINTS_MAX];
+    uint32_t connected;
     uint32_t reply_bytes;
     uint32_t slot_count;
     uint32_t *free_slots; /* a stack */
@@ -70,6 +76,7 @@ static int connect_all(struct client *client)
             crpc_endpoint_get_error(client->context, client->endpoints[i], &error);
             return perf_failed(options->address, error.message);
         }
+        client->connected++;
     }
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     crpc_endpoint_get_info(client->context, client->endpoints[0], &info);
@@ -211,6 +218,15 @@ static uint32_t take_answers(struct client *client)
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
+static uint64_t answered_by_all(const struct client *client)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < client->options->threads; i++) {
+        sum += atomic_load_explicit(&client->team[i].told, memory_order_relaxed);
+    }
+    return sum;
+}
+
 /* Until the time is over or `calls` were sent; then until all are answered. */
 static void run(struct client *client, double seconds, uint64_t calls, bool progress)
 {
@@ -233,12 +249,13 @@ static void run(struct client *client, double seconds, uint64_t calls, bool prog
             crpc_wait(client->context, 100000000);
         }
         now_ns = perf_now_ns();
+        atomic_store_explicit(&client->told, client->result.answered, memory_order_relaxed);
         if (progress && now_ns - told_ns >= 1000000000u) {
-            report_progress(client->options, (double)(now_ns - begun_ns) / 1e9,
-                            client->result.answered, answered_told,
-                            (double)(now_ns - told_ns) / 1e9);
+            const uint64_t answered = answered_by_all(client);
+            report_progress(client->options, (double)(now_ns - begun_ns) / 1e9, answered,
+                            answered_told, (double)(now_ns - told_ns) / 1e9);
             told_ns = now_ns;
-            answered_told = client->result.answered;
+            answered_told = answered;
         }
     }
     while (client->free_count < client->slot_count && !(client->lost && perf_stop)) {
@@ -249,17 +266,31 @@ static void run(struct client *client, double seconds, uint64_t calls, bool prog
     client->result.seconds = (double)(perf_now_ns() - begun_ns) / 1e9;
 }
 
+/* Of crpc_stats, which has nothing else behind `calls`. */
+#define COUNTERS ((sizeof(crpc_stats) - offsetof(crpc_stats, calls)) / sizeof(uint64_t))
+
 static void subtract(crpc_stats *stats, const crpc_stats *before)
 {
     uint64_t *to = &stats->calls;
     const uint64_t *from = &before->calls;
-    for (size_t i = 0; i < (sizeof(*stats) - offsetof(crpc_stats, calls)) / sizeof(*to); i++) {
+    for (size_t i = 0; i < COUNTERS; i++) {
         to[i] -= from[i];
     }
 }
 
-static void measure(struct client *client)
+/* All begin to measure at the same time. */
+static void meet(struct client *client)
 {
+    struct client *team = client->team;
+    atomic_fetch_add(&team->ready, 1);
+    while (atomic_load(&team->ready) < client->options->threads && !perf_stop) {
+        sched_yield();
+    }
+}
+
+static void measure(void *member)
+{
+    struct client *client = member;
     const struct perf_options *options = client->options;
     struct perf_result *result = &client->result;
     crpc_stats before = {.struct_size = sizeof(before)};
@@ -269,8 +300,10 @@ static void measure(struct client *client)
         result->sent = 0;
         result->answered = 0;
     }
+    meet(client);
     crpc_context_get_stats(client->context, &before);
-    bool progress = options->progress && (options->calls || options->seconds > 2);
+    bool progress =
+        client == client->team && options->progress && (options->calls || options->seconds > 2);
     run(client, options->seconds, options->calls, progress);
     result->stats.struct_size = sizeof(result->stats);
     result->context.struct_size = sizeof(result->context);
@@ -282,7 +315,7 @@ static void measure(struct client *client)
 static void leave(struct client *client)
 {
     uint32_t leaving = 0;
-    for (uint32_t i = 0; i < client->options->endpoints; i++) {
+    for (uint32_t i = 0; i < client->connected; i++) {
         leaving +=
             crpc_endpoint_disconnect(client->context, client->endpoints[i], 2000000000) == CRPC_OK;
     }
@@ -296,37 +329,91 @@ static void leave(struct client *client)
     }
 }
 
-int perf_measure(const struct perf_options *options)
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static int open_client(struct client *client)
 {
-    static struct client client;
-    client.options = options;
-    client.context = perf_open(options);
-    if (!client.context) {
-        return EXIT_FAILURE;
-    }
-    int status = connect_all(&client);
-    if (status == EXIT_SUCCESS && !make_slots(&client)) {
+    client->context = perf_open(client->options);
+    int status = client->context ? connect_all(client) : EXIT_FAILURE;
+    if (status == EXIT_SUCCESS && !make_slots(client)) {
         status = perf_failed("no memory", "for so many calls");
     }
-    if (status == EXIT_SUCCESS && options->region) {
-        status = register_payload(&client);
+    if (status == EXIT_SUCCESS && client->options->region) {
+        status = register_payload(client);
     }
-    if (status == EXIT_SUCCESS) {
-        measure(&client);
-        report_result(options, &client.result);
-        bool all = client.result.answered == client.result.sent && client.result.sent > 0;
-        status = all && !client.lost ? EXIT_SUCCESS : EXIT_FAILURE;
-        if (!client.lost) {
-            leave(&client);
+    return status;
+}
+
+static void close_client(struct client *client)
+{
+    crpc_context_close(client->context);
+    if (client->result.latency) {
+        histogram_destroy(client->result.latency);
+    }
+    free(client->free_slots);
+    free(client->started_ns);
+    free(client->ops);
+    free(client->payload);
+}
+
+/* Adds a result to the first one. They have taken their time together. */
+static void add_result(struct perf_result *sum, const struct perf_result *more)
+{
+    uint64_t *to = &sum->stats.calls;
+    const uint64_t *from = &more->stats.calls;
+    for (size_t i = 0; i < COUNTERS; i++) {
+        to[i] += from[i];
+    }
+    histogram_add(sum->latency, more->latency);
+    sum->seconds = more->seconds > sum->seconds ? more->seconds : sum->seconds;
+    sum->sent += more->sent;
+    sum->answered += more->answered;
+    sum->failed += more->failed;
+    sum->wrong += more->wrong;
+}
+
+static int measure_all(struct client *team, uint32_t count)
+{
+    struct perf_result *result = &team->result;
+    bool lost = false;
+    if (!team_run(team, sizeof(*team), count, measure)) {
+        return EXIT_FAILURE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        lost |= team[i].lost;
+        if (i > 0) {
+            add_result(result, &team[i].result);
         }
     }
-    crpc_context_close(client.context);
-    if (client.result.latency) {
-        histogram_destroy(client.result.latency);
+    report_result(team->options, result);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!team[i].lost) {
+            leave(&team[i]);
+        }
     }
-    free(client.free_slots);
-    free(client.started_ns);
-    free(client.ops);
-    free(client.payload);
+    return result->answered == result->sent && result->sent > 0 && !lost ? EXIT_SUCCESS
+                                                                         : EXIT_FAILURE;
+}
+
+int perf_measure(const struct perf_options *options)
+{
+    const uint32_t count = options->threads;
+    struct client *team = calloc(count, sizeof(*team));
+    int status = EXIT_SUCCESS;
+    if (!team) {
+        return perf_failed("no memory", "for the client");
+    }
+    for (uint32_t i = 0; i < count && status == EXIT_SUCCESS; i++) {
+        team[i].options = options;
+        team[i].team = team;
+        status = open_client(&team[i]);
+    }
+    if (status == EXIT_SUCCESS) {
+        status = measure_all(team, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        close_client(&team[i]);
+    }
+    free(team);
     return status;
 }

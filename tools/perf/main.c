@@ -21,6 +21,10 @@ static const struct argp_option option_table[] = {
     {"reply-size", 'r', "BYTES", 0, "bytes of a reply; as the request, echoed and checked", 0},
     {"depth", 'q', "CALLS", 0, "calls open on each endpoint; 256", 0},
     {"endpoints", 'e', "COUNT", 0, "connections to the server; 1", 0},
+    {"threads", OPTION_THREADS, "COUNT", 0,
+     "threads with a context each: a client's have --endpoints each, a server's take its clients "
+     "in turn; 1",
+     0},
     {"time", 't', "SECONDS", 0, "how long to measure; 3", 0},
     {"calls", 'n', "COUNT", 0, "how many calls to measure, instead of a time", 0},
     {"warmup", OPTION_WARMUP, "SECONDS", 0, "calls before the measurement; 0.2", 0},
@@ -191,6 +195,9 @@ static void check_calls(struct perf_options *options, struct argp_state *state)
         (uint64_t)options->depth * options->endpoints > PERF_DEPTH_MAX) {
         argp_error(state, "depth times endpoints must be 1 to %d", PERF_DEPTH_MAX);
     }
+    if (options->threads == 0) {
+        argp_error(state, "--threads is 1 to %d", PERF_THREADS_MAX);
+    }
     if (options->request_bytes > PERF_BYTES_MAX || options->range) {
         argp_error(state, "a request has one size, at most %u bytes", PERF_BYTES_MAX);
     }
@@ -272,6 +279,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case 'e':
         options->endpoints = (uint32_t)number(argument, PERF_ENDPOINTS_MAX, state);
+        break;
+    case OPTION_THREADS:
+        options->threads = (uint32_t)number(argument, PERF_THREADS_MAX, state);
         break;
     case 't':
         options->seconds = seconds_of(argument, state);
@@ -470,6 +480,7 @@ int main(int argc, char **argv)
                                           .reply_bytes = UINT32_MAX,
                                           .depth = UINT32_MAX,
                                           .endpoints = 1,
+                                          .threads = 1,
                                           .group = 1,
                                           .seconds = 3,
                                           .warmup_seconds = 0.2,

@@ -3,6 +3,7 @@
  *   main.c     the command line; mode.c: what belongs to what
  *   server.c   answers
  *   client.c   calls and measures
+ *   team.c     runs several of either in threads
  *   report.c   progress, table, JSON, the demo's line
  *
  * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
@@ -14,6 +15,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <copyrpc.h>
@@ -21,7 +23,8 @@
 #include "../common/histogram.h"
 
 #define PERF_ENDPOINTS_MAX 1024
-#define PERF_DEPTH_MAX 65536 /* open calls on all endpoints together */
+#define PERF_THREADS_MAX 64
+#define PERF_DEPTH_MAX 65536 /* open calls on all endpoints of a thread together */
 #define PERF_BYTES_MAX (64u << 20)
 #define PERF_QUEUE_PAIRS_MAX 64 /* of queues */
 #define PERF_TARGETS_MAX 64     /* of a DCI */
@@ -40,8 +43,9 @@ struct perf_options {
     uint32_t request_bytes;
     uint32_t reply_bytes; /* UINT32_MAX: the request is echoed, and checked */
     uint32_t depth;       /* open calls on each endpoint */
-    uint32_t endpoints;
-    double seconds; /* 0: until `calls` */
+    uint32_t endpoints;   /* of each thread */
+    uint32_t threads;     /* each with a context of its own */
+    double seconds;       /* 0: until `calls` */
     double warmup_seconds;
     uint64_t timeout_ns; /* of the peer, to connect and to end */
     uint64_t calls;
@@ -105,6 +109,11 @@ int channel_measure(const struct perf_options *options);
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);
 void report_result(const struct perf_options *options, const struct perf_result *result);
+
+/* Runs run(members[i]) for each of them, the first in this thread, and waits for all. `members` is an array of `count`
+ * members of member_bytes each. Returns false, and has printed why, if a thread could not be started: then perf_stop is
+ * set, and those that were are waited for. */
+bool team_run(void *members, size_t member_bytes, uint32_t count, void (*run)(void *member));
 
 uint64_t perf_now_ns(void);
 /* Prints what failed. Returns EXIT_FAILURE. */

@@ -43,14 +43,14 @@ static void print_json(const struct perf_options *options, const struct perf_res
 {
     const crpc_stats *stats = &result->stats;
     json_t *root = json_pack(
-        "{s:s, s:s, s:I, s:I, s:i, s:i, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device",
+        "{s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "device",
         result->context.device, "driver", text_of_driver(result->context.driver), "request_bytes",
         (json_int_t)options->request_bytes, "reply_bytes",
         (json_int_t)(options->reply_bytes == UINT32_MAX ? options->request_bytes
                                                         : options->reply_bytes),
-        "depth", (int)options->depth, "endpoints", (int)options->endpoints, "wait",
-        (int)options->wait, "calls", (json_int_t)result->answered, "lost",
-        (json_int_t)(result->sent - result->answered), "wrong", (json_int_t)result->wrong,
+        "depth", (int)options->depth, "endpoints", (int)options->endpoints, "threads",
+        (int)options->threads, "wait", (int)options->wait, "calls", (json_int_t)result->answered,
+        "lost", (json_int_t)(result->sent - result->answered), "wrong", (json_int_t)result->wrong,
         "seconds", result->seconds, "calls_per_second", (double)result->answered / result->seconds,
         "messages_per_batch", messages_per_batch(result), "latency_ns",
         latency_json(result->latency));
@@ -75,9 +75,13 @@ static void print_table(const struct perf_options *options, const struct perf_re
 {
     const crpc_stats *stats = &result->stats;
     char text[32];
-    printf("%s on %s: %u x %u calls of %u B open%s\n", text_of_driver(result->context.driver),
+    char threads[32] = "";
+    if (options->threads > 1) {
+        snprintf(threads, sizeof(threads), ", in each of %u threads", options->threads);
+    }
+    printf("%s on %s: %u x %u calls of %u B open%s%s\n", text_of_driver(result->context.driver),
            result->context.device, options->endpoints, options->depth, options->request_bytes,
-           options->wait ? ", sleeping" : "");
+           threads, options->wait ? ", sleeping" : "");
     printf("  rate     %s calls/s (%llu in %.2f s, %llu lost)\n",
            text_of_count((double)result->answered / result->seconds, text, sizeof(text)),
            (unsigned long long)result->answered, result->seconds,

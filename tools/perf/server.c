@@ -12,7 +12,11 @@
 #define GATHER_BYTES (4u << 20)
 
 struct server {
+    struct server
+        *team;     /* the first of all: it listens, and gives each client to the next of them */
+    uint32_t turn; /* of the first: whose the next client is */
     crpc_context *context;
+    crpc_completion completions[COMPLETIONS];
     const struct perf_options *options;
     crpc_op replies[COMPLETIONS];
     uint32_t reply_count;
@@ -110,6 +114,21 @@ static void accept_client(struct server *server, crpc_endpoint client)
     }
 }
 
+static void place_client(struct server *server, crpc_endpoint client)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    struct server *next = server;
+    if (server == server->team) {
+        next = server->team + server->turn++ % server->options->threads;
+    }
+    if (next == server) {
+        accept_client(server, client);
+    } else if (crpc_endpoint_hand_over(server->context, client, next->context, 0, &error) < 0) {
+        perf_failed("hand over", error.message);
+        crpc_endpoint_close(server->context, client);
+    }
+}
+
 static void tell_failure(const struct server *server, crpc_endpoint client)
 {
     crpc_error error = {.struct_size = sizeof(error)};
@@ -124,7 +143,7 @@ static void take(struct server *server, const crpc_completion *completion)
         answer(server, completion);
         break;
     case CRPC_COMPLETION_CONNECT_REQUEST:
-        accept_client(server, completion->endpoint);
+        place_client(server, completion->endpoint);
         break;
     case CRPC_COMPLETION_CONNECTED:
         if (completion->status < 0) {
@@ -138,9 +157,10 @@ static void take(struct server *server, const crpc_completion *completion)
     }
 }
 
-static void serve(struct server *server)
+static void serve(void *member)
 {
-    static crpc_completion completions[COMPLETIONS];
+    struct server *server = member;
+    crpc_completion *completions = server->completions;
     uint32_t idle = 0;
     while (!perf_stop) {
         int32_t count = 0;
@@ -161,27 +181,54 @@ static void serve(struct server *server)
     }
 }
 
-int perf_serve(const struct perf_options *options)
+/* Returns EXIT_SUCCESS, or has printed why not. What it has made by then is for close_server. */
+static int open_server(struct server *server, const struct perf_options *options,
+                       struct server *team)
 {
-    static struct server server;
-    server.options = options;
-    server.gathered = malloc(GATHER_BYTES);
-    server.filler = calloc(1, PERF_BYTES_MAX);
-    if (!server.gathered || !server.filler) {
+    crpc_error error = {.struct_size = sizeof(error)};
+    server->team = team;
+    server->options = options;
+    server->gathered = malloc(GATHER_BYTES);
+    server->filler = calloc(1, PERF_BYTES_MAX);
+    if (!server->gathered || !server->filler) {
         return perf_failed("no memory", "for replies");
     }
-    server.context = perf_listen(options);
-    if (!server.context) {
+    /* The first is opened last: until then nobody can connect. */
+    server->context = server == team ? perf_listen(options) : perf_open(options);
+    if (!server->context) {
         return EXIT_FAILURE;
     }
-    crpc_error error = {.struct_size = sizeof(error)};
-    if (options->region && crpc_region_register(server.context, server.filler, PERF_BYTES_MAX, 0,
-                                                &server.region, &error) != CRPC_OK) {
+    if (options->region && crpc_region_register(server->context, server->filler, PERF_BYTES_MAX, 0,
+                                                &server->region, &error) != CRPC_OK) {
         return perf_failed("--region", error.message);
     }
-    serve(&server);
-    crpc_context_close(server.context);
-    free(server.gathered);
-    free(server.filler);
     return EXIT_SUCCESS;
+}
+
+static void close_server(struct server *server)
+{
+    crpc_context_close(server->context);
+    free(server->gathered);
+    free(server->filler);
+}
+
+int perf_serve(const struct perf_options *options)
+{
+    const uint32_t count = options->threads;
+    struct server *team = calloc(count, sizeof(*team));
+    int status = EXIT_SUCCESS;
+    if (!team) {
+        return perf_failed("no memory", "for the server");
+    }
+    for (uint32_t i = count; status == EXIT_SUCCESS && i-- > 0;) {
+        status = open_server(&team[i], options, team);
+    }
+    if (status == EXIT_SUCCESS && !team_run(team, sizeof(*team), count, serve)) {
+        status = EXIT_FAILURE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        close_server(&team[i]);
+    }
+    free(team);
+    return status;
 }

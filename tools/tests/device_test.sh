@@ -46,11 +46,20 @@ check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' c
 check "all are answered" json "r['calls'] == 2000 and r['reply_bytes'] == 20000 and r['endpoints'] == 4"
 check "a progress line on longer runs" bash -c "timeout 60 '$perf' client $address:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
 check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0.3 | grep -q 'p99.9'"
+check "a client of three threads" bash -c "timeout 60 '$perf' client $address:7472 --threads 3 -e 2 -n 1000 --json > '$work/json'"
+check "each makes its calls" json "r['calls'] == 3000 and r['lost'] == 0 and r['threads'] == 3 and 0 < r['latency_ns']['p50'] <= r['latency_ns']['max']"
 kill -STOP $server
 check "a client waits for a server that is stopped as long as --timeout says" bash -c "! timeout 60 '$perf' client $address:7472 --timeout 0.3 > '$work/stopped' 2>&1 && grep -q 'no connection within 300 ms' '$work/stopped'"
 kill -CONT $server
 check_stops "perf server ends on SIGTERM" "$server"
 check "perf client says that nobody listens" bash -c "! timeout 60 '$perf' client $address:7472 > '$work/nobody' 2>&1 && grep -q listens '$work/nobody'"
+
+"$perf" server --threads 3 "$address:7478" > "$work/threads" 2>&1 &
+server=$!
+check "perf server --threads listens" listening "$work/threads"
+check "its threads take the clients in turn" bash -c "timeout 60 '$perf' client $address:7478 --threads 2 -e 4 -n 1000 --json > '$work/json'"
+check "and answer all of them" json "r['calls'] == 2000 and r['lost'] == 0 and r['wrong'] == 0"
+check_stops "perf server --threads ends on SIGTERM" "$server"
 
 "$perf" server --channels "$address:7474" > "$work/channels" 2>&1 &
 server=$!
