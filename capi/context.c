@@ -8,6 +8,7 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/lines.h"
 #include "cm/cm.h"
 #include "private/context.h"
 #include "private/copyin.h"
@@ -257,7 +258,8 @@ static int32_t open_descriptors(struct crpc_context *context, crpc_error *error)
 static int32_t open_queues(struct crpc_context *context, const crpc_context_options *options,
                            crpc_error *error)
 {
-    context->queue_pieces = calloc(CRPC_QUEUE_SUBMIT_PIECES_MAX, sizeof(*context->queue_pieces));
+    context->queue_pieces =
+        lines_alloc(CRPC_QUEUE_SUBMIT_PIECES_MAX, sizeof(*context->queue_pieces));
     if (!context->queue_pieces) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
     }
@@ -310,7 +312,7 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
         return status;
     }
     fill_defaults(&options);
-    struct crpc_context *context = calloc(1, sizeof(*context));
+    struct crpc_context *context = lines_alloc(1, sizeof(*context));
     if (!context) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -30,12 +31,10 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
                          "%u channels are open, which is channels_max; close some or raise it",
                          engine->channels_max);
     }
-    struct channel *channel =
-        aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*channel), CACHE_LINE_BYTES));
+    struct channel *channel = lines_alloc(1, sizeof(*channel));
     if (!channel) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel");
     }
-    memset(channel, 0, sizeof(*channel));
     channel->engine = engine;
     channel->bar = CRPC_E_STATE;
     init_links(channel);
@@ -71,9 +70,9 @@ static int32_t promise_receives(struct channel *channel, crpc_error *error)
 static int32_t allocate(struct channel *channel, crpc_error *error)
 {
     const crpc_channel_options *options = &channel->options;
-    channel->receive.incoming = calloc(options->slots, sizeof(*channel->receive.incoming));
-    channel->send.outgoing = calloc(options->slots, sizeof(*channel->send.outgoing));
-    channel->send.ops = calloc(options->sends_max, sizeof(*channel->send.ops));
+    channel->receive.incoming = lines_alloc(options->slots, sizeof(*channel->receive.incoming));
+    channel->send.outgoing = lines_alloc(options->slots, sizeof(*channel->send.outgoing));
+    channel->send.ops = lines_alloc(options->sends_max, sizeof(*channel->send.ops));
     if (!channel->receive.incoming || !channel->send.outgoing || !channel->send.ops) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a channel's ops");
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "nic/drain.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -25,7 +26,7 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
 {
     assert(channels_max > 0);
     assert(rail_count >= 1 && rail_count <= CHANNEL_RAILS_MAX);
-    struct channel_engine *engine = calloc(1, sizeof(*engine));
+    struct channel_engine *engine = lines_alloc(1, sizeof(*engine));
     if (!engine) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for the rails");
     }

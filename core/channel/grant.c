@@ -26,6 +26,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 /* ---- Windows of a queue pair ----------------------------------------------------------------- */
 
@@ -38,7 +39,7 @@ int32_t grants_create(struct channel_queue *queue, crpc_error *error)
     }
     uint32_t messages = channel->slot_mask / channel->queue_pairs + 1;
     uint32_t count = messages * channel->engine->windows_each + CHANNEL_GROUP_MAX - 1;
-    queue->windows = calloc(count, sizeof(*queue->windows));
+    queue->windows = lines_alloc(count, sizeof(*queue->windows));
     if (!queue->windows) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for memory windows");
     }

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 #define RAIL_RETRY_MAX_FACTOR 16u
 /* When one rail is up the other has so long to come before the channel is connected without it. */
@@ -65,12 +66,12 @@ static void destroy(struct channel_queue *queue)
 static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc_error *error)
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
-    struct channel_queue *queue = calloc(1, sizeof(*queue));
+    struct channel_queue *queue = lines_alloc(1, sizeof(*queue));
     /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and a step of
      * the grant of a message. */
     uint32_t entries = 4 * channel->options.slots;
     if (queue) {
-        queue->posted = calloc(entries, sizeof(*queue->posted));
+        queue->posted = lines_alloc(entries, sizeof(*queue->posted));
     }
     if (!queue || !queue->posted) {
         free(queue);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "cm/internal.h"
 
 static int32_t channel_error(crpc_error *error, int os_error)
@@ -90,7 +91,7 @@ int cm_start_thread(pthread_t *thread, void *(*function)(void *), void *argument
 int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error)
 {
     assert(nic_count >= 1 && nic_count <= CM_NICS_MAX);
-    struct cm *made = calloc(1, sizeof(*made));
+    struct cm *made = lines_alloc(1, sizeof(*made)); /* each poll looks at it */
     if (!made) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection manager");
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "base/page.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -30,7 +31,7 @@ int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_
 {
     uint32_t entries = power_of_two_at_least(options->depth);
     assert(options->depth >= nic->send_depth && options->depth <= NIC_SEND_DEPTH_MAX);
-    struct lane *lane = calloc(1, sizeof(*lane));
+    struct lane *lane = lines_alloc(1, sizeof(*lane));
     if (!lane) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
     }
@@ -44,7 +45,7 @@ int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_
     list_init(&lane->invalidate);
     list_init(&lane->ended);
     list_init(&lane->taken);
-    lane->entries = calloc(entries, sizeof(*lane->entries));
+    lane->entries = lines_alloc(entries, sizeof(*lane->entries));
     int32_t status = lane->entries
                          ? make_results(lane, entries, error)
                          : error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");

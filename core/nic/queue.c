@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "base/page.h"
 
 static bool make_table(struct tracking *tracking, uint32_t positions)
@@ -13,7 +14,7 @@ static bool make_table(struct tracking *tracking, uint32_t positions)
         return true;
     }
     assert((positions & (positions - 1)) == 0 && positions <= TRACKING_ENTRIES_MAX);
-    tracking->entries = calloc(positions, sizeof(*tracking->entries));
+    tracking->entries = lines_alloc(positions, sizeof(*tracking->entries));
     tracking->mask = positions - 1;
     return tracking->entries != NULL;
 }

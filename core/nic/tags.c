@@ -1,4 +1,5 @@
 /* tags.c: see tags.h. */
+#include "base/lines.h"
 #include "nic/tags.h"
 
 #include <stdlib.h>
@@ -14,15 +15,15 @@ static void append_free(struct nic_tags *tags, uint32_t place)
 
 bool nic_tags_make(struct nic_queue *queue, uint32_t tags)
 {
-    struct nic_tags *made = calloc(1, sizeof(*made));
+    struct nic_tags *made = lines_alloc(1, sizeof(*made));
     assert(tags >= 1 && tags <= NIC_TAGS_MAX && queue->sends.entries);
     queue->tags = made;
     if (!made) {
         return false;
     }
     made->count = tags + 1;
-    made->places = calloc(made->count, sizeof(*made->places));
-    made->commands = calloc(queue->sends.mask + 1, sizeof(*made->commands));
+    made->places = lines_alloc(made->count, sizeof(*made->places));
+    made->commands = lines_alloc(queue->sends.mask + 1, sizeof(*made->commands));
     if (!made->places || !made->commands) {
         return false;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
@@ -19,7 +20,7 @@ int32_t queue_engine_create(struct nic *nic, struct cm *cm, struct log *log,
         return error_set(error, CRPC_E_UNSUPPORTED, 0, "the driver %s has no queues",
                          nic->operations->name);
     }
-    struct queue_engine *engine = calloc(1, sizeof(*engine));
+    struct queue_engine *engine = lines_alloc(1, sizeof(*engine));
     if (!engine) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for queues");
     }

@@ -7,17 +7,16 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
 {
-    struct queue *queue =
-        aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*queue), CACHE_LINE_BYTES));
+    struct queue *queue = lines_alloc(1, sizeof(*queue));
     if (!queue) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
     }
-    memset(queue, 0, sizeof(*queue));
     list_init(&queue->refused_link);
     list_init(&queue->ended_link);
     list_init(&queue->failing_link);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -27,12 +28,10 @@ static void init_links(struct rpc_endpoint *endpoint)
 
 static int32_t create(struct link_group *group, struct link **link, crpc_error *error)
 {
-    struct rpc_endpoint *endpoint =
-        aligned_alloc(CACHE_LINE_BYTES, align_up(sizeof(*endpoint), CACHE_LINE_BYTES));
+    struct rpc_endpoint *endpoint = lines_alloc(1, sizeof(*endpoint));
     if (!endpoint) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
     }
-    memset(endpoint, 0, sizeof(*endpoint));
     init_links(endpoint);
     endpoint->engine = engine_of_group(group);
     endpoint->call_bar = CRPC_E_STATE;
@@ -86,11 +85,10 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
 
 static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
 {
-    endpoint->calls.slots = aligned_alloc(CACHE_LINE_BYTES, count * sizeof(struct rpc_call));
+    endpoint->calls.slots = lines_alloc(count, sizeof(*endpoint->calls.slots));
     if (!endpoint->calls.slots) {
         return false;
     }
-    memset(endpoint->calls.slots, 0, count * sizeof(struct rpc_call));
     for (uint32_t i = 0; i < count; i++) {
         struct rpc_call *call = &endpoint->calls.slots[i];
         wheel_timer_init(&call->timer, TIMER_CALL);
@@ -123,7 +121,7 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
 {
     const crpc_endpoint_options *options = &endpoint->options;
     uint32_t arrivals = power_of_two_at_least(options->batch_window);
-    endpoint->in.arrivals = calloc(arrivals, sizeof(*endpoint->in.arrivals));
+    endpoint->in.arrivals = lines_alloc(arrivals, sizeof(*endpoint->in.arrivals));
     if (!endpoint->in.arrivals || !make_call_slots(endpoint, options->calls_max)) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for %u call slots",
                          options->calls_max);
@@ -215,9 +213,9 @@ static int32_t attach(struct link *link, crpc_error *error)
     if (status != CRPC_OK) {
         return status;
     }
-    endpoint->owed.slots = calloc(peer->calls, sizeof(*endpoint->owed.slots));
-    endpoint->sent.replies = calloc(peer->calls, sizeof(*endpoint->sent.replies));
-    endpoint->sent.batches = calloc(send_slots, sizeof(*endpoint->sent.batches));
+    endpoint->owed.slots = lines_alloc(peer->calls, sizeof(*endpoint->owed.slots));
+    endpoint->sent.replies = lines_alloc(peer->calls, sizeof(*endpoint->sent.replies));
+    endpoint->sent.batches = lines_alloc(send_slots, sizeof(*endpoint->sent.batches));
     if (!endpoint->owed.slots || !endpoint->sent.replies || !endpoint->sent.batches) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM,
                          "no memory to owe replies to the peer's %u calls", peer->calls);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "nic/drain.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -26,7 +27,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
                           struct rpc_engine **out, crpc_error *error)
 {
     assert(endpoints_max > 0);
-    struct rpc_engine *engine = calloc(1, sizeof(*engine));
+    struct rpc_engine *engine = lines_alloc(1, sizeof(*engine));
     if (!engine) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "rpc/internal.h"
 
 /* Shorter ones are copied, as they can then share a batch with others. */
@@ -87,7 +88,8 @@ static int32_t make_memory(struct rpc_endpoint *endpoint, struct rpc_region *reg
 static int32_t make_slots(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     if (!endpoint->gather.sent) {
-        endpoint->gather.sent = calloc(endpoint->sent.batch_slots, sizeof(*endpoint->gather.sent));
+        endpoint->gather.sent =
+            lines_alloc(endpoint->sent.batch_slots, sizeof(*endpoint->gather.sent));
     }
     return endpoint->gather.sent ? CRPC_OK
                                  : error_set(error, CRPC_E_NO_MEMORY, ENOMEM,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "rpc/internal.h"
 
 static struct rpc_endpoint *endpoint_of_join(struct link_task *task)
@@ -65,7 +66,7 @@ int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error)
         return status;
     }
     make_table(engine);
-    endpoint->lane.aside = malloc(RPC_ASIDE_MAX * sizeof(*endpoint->lane.aside));
+    endpoint->lane.aside = lines_alloc(RPC_ASIDE_MAX, sizeof(*endpoint->lane.aside));
     if (!engine->lane_pairs || !endpoint->lane.aside || !note_number(endpoint)) {
         lane_destroy(endpoint->lane.lane);
         free(endpoint->lane.aside);

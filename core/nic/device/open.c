@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "nic/device/device.h"
 #include "nic/tags.h"
 
@@ -134,7 +135,7 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
         return status;
     }
     pthread_once(&fork_once, protect_from_fork);
-    struct device_nic *nic = calloc(1, driver->nic_bytes);
+    struct device_nic *nic = lines_alloc(1, driver->nic_bytes);
     if (!nic) {
         ibv_close_device(port.context);
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 #define SOURCE_ENTRIES 16384u /* of a completion queue, unless one queue alone needs more */
 
@@ -194,7 +195,7 @@ int32_t device_queue_create(const struct device_queue_driver *driver, struct nic
     if (status != CRPC_OK) {
         return status;
     }
-    struct device_queue *queue = calloc(1, driver->queue_bytes);
+    struct device_queue *queue = lines_alloc(1, driver->queue_bytes);
     if (!queue) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue");
     }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/lines.h"
 #include "nic/mlx5/mlx5.h"
 #include "nic/tags.h"
 
@@ -12,7 +13,7 @@
 
 static struct device_source *make_source(struct device_nic *nic, uint32_t entries)
 {
-    struct mlx5_source *source = calloc(1, sizeof(*source));
+    struct mlx5_source *source = lines_alloc(1, sizeof(*source));
     if (!source) {
         return NULL;
     }

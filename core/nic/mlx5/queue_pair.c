@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "nic/mlx5/mlx5.h"
 
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
@@ -46,7 +47,7 @@ struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp
             return &one->doorbell;
         }
     }
-    one = malloc(sizeof(*one));
+    one = lines_alloc(1, sizeof(*one));
     if (!one) {
         return NULL;
     }
@@ -104,7 +105,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
                                             .record = &found.dbrec[MLX5_SND_DBR],
                                             .doorbell = mlx5_doorbell_take(nic, &found)};
     queue_pair->tracking = (struct tracking){
-        .entries = calloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
+        .entries = lines_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
     return queue_pair->queue.doorbell && queue_pair->tracking.entries ? 0 : ENOMEM;
 }
 
@@ -129,7 +130,7 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
                                     crpc_error *error)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
-    struct mlx5_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
+    struct mlx5_queue_pair *queue_pair = lines_alloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }

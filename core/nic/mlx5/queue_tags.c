@@ -8,6 +8,7 @@
  *
  * Segments and entries: rdma-core, providers/mlx5/qp.c (mlx5_post_srq_ops) and cq.c (handle_tag_matching);
  * <infiniband/mlx5dv.h>, struct mlx5_wqe_tm_seg and struct mlx5_tm_cqe. */
+#include "base/lines.h"
 #include "nic/tags.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ struct device_source *mlx5_tags_make_source(struct device_nic *nic, uint32_t ent
 {
     struct ibv_cq_init_attr_ex attributes = {
         .cqe = entries - 1, .cq_context = nic, .channel = nic->channel};
-    struct mlx5_source *source = calloc(1, sizeof(*source));
+    struct mlx5_source *source = lines_alloc(1, sizeof(*source));
     if (!source) {
         return NULL;
     }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/lines.h"
 #include "nic/tags.h"
 #include "nic/verbs/verbs.h"
 
@@ -9,7 +10,7 @@
 
 static struct device_source *make_source(struct device_nic *nic, uint32_t entries)
 {
-    struct verbs_queue_source *one = calloc(1, sizeof(*one));
+    struct verbs_queue_source *one = lines_alloc(1, sizeof(*one));
     if (!one) {
         return NULL;
     }
@@ -53,11 +54,11 @@ static bool make_chains(struct verbs_queue *queue)
     uint32_t pieces = queue->device.base.send_pieces > 0 ? queue->device.base.send_pieces : 1;
     uint32_t receive_pieces =
         queue->device.base.receive_pieces > 0 ? queue->device.base.receive_pieces : 1;
-    queue->chain = calloc(VERBS_QUEUE_CHAIN, sizeof(*queue->chain));
-    queue->pieces = calloc((size_t)VERBS_QUEUE_CHAIN * pieces, sizeof(*queue->pieces));
-    queue->receive_chain = calloc(VERBS_QUEUE_CHAIN, sizeof(*queue->receive_chain));
+    queue->chain = lines_alloc(VERBS_QUEUE_CHAIN, sizeof(*queue->chain));
+    queue->pieces = lines_alloc((size_t)VERBS_QUEUE_CHAIN * pieces, sizeof(*queue->pieces));
+    queue->receive_chain = lines_alloc(VERBS_QUEUE_CHAIN, sizeof(*queue->receive_chain));
     queue->receive_pieces =
-        calloc((size_t)VERBS_QUEUE_CHAIN * receive_pieces, sizeof(*queue->receive_pieces));
+        lines_alloc((size_t)VERBS_QUEUE_CHAIN * receive_pieces, sizeof(*queue->receive_pieces));
     if (!queue->chain || !queue->pieces || !queue->receive_chain || !queue->receive_pieces) {
         return false;
     }

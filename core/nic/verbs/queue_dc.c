@@ -4,6 +4,7 @@
 #include <infiniband/mlx5dv.h>
 #include <stdlib.h>
 
+#include "base/lines.h"
 #include "nic/verbs/verbs.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ int verbs_dc_create(struct device_queue *base, struct nic_domain *domain,
     }
     if (options->kind == NIC_QUEUE_DCI) {
         queue->extended = ibv_qp_to_qp_ex(base->pair.qp);
-        queue->ways = calloc(VERBS_QUEUE_CHAIN, sizeof(*queue->ways));
+        queue->ways = lines_alloc(VERBS_QUEUE_CHAIN, sizeof(*queue->ways));
         return queue->ways ? 0 : ENOMEM;
     }
     return 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "nic/verbs/verbs.h"
 
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
@@ -44,7 +45,7 @@ int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain
                                      crpc_error *error)
 {
     struct verbs_nic *nic = to_verbs_nic(base);
-    struct verbs_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
+    struct verbs_queue_pair *queue_pair = lines_alloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }

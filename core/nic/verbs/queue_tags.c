@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "nic/tags.h"
 #include "nic/verbs/verbs.h"
 
@@ -21,7 +22,7 @@ struct device_source *verbs_tags_make_source(struct device_nic *nic, uint32_t en
                                              .wc_flags =
                                                  IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM |
                                                  IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_TM_INFO};
-    struct verbs_tag_source *source = calloc(1, sizeof(*source));
+    struct verbs_tag_source *source = lines_alloc(1, sizeof(*source));
     if (!source) {
         return NULL;
     }
@@ -34,7 +35,7 @@ struct device_source *verbs_tags_make_source(struct device_nic *nic, uint32_t en
     }
     source->plain.source.cq = ibv_cq_ex_to_cq(source->cq);
     source->plain.source.depth = (uint32_t)source->plain.source.cq->cqe;
-    source->stash = malloc((size_t)source->plain.source.depth * sizeof(*source->stash));
+    source->stash = lines_alloc(source->plain.source.depth, sizeof(*source->stash));
     if (!source->stash) {
         verbs_tags_end_source(&source->plain.device);
         errno = ENOMEM;

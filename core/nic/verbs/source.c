@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "nic/verbs/verbs.h"
 
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth)
@@ -18,7 +19,7 @@ bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint3
         return false;
     }
     source->depth = (uint32_t)source->cq->cqe;
-    source->stash = malloc((size_t)source->depth * sizeof(*source->stash));
+    source->stash = lines_alloc(source->depth, sizeof(*source->stash));
     if (!source->stash) {
         errno = ENOMEM;
         return false;
