@@ -149,6 +149,17 @@ static void give_key(void)
     links[1].key = true;
 }
 
+static void hand_over(void)
+{
+    links[1].hands = true;
+}
+
+static void give_key_and_hand_over(void)
+{
+    give_key();
+    hand_over();
+}
+
 static void join_endpoint(void)
 {
     use(1, link_join(1, OF_CALLS));
@@ -273,6 +284,9 @@ static const struct scenario scenarios[] = {
     {"connect with a hint", make_hint, connect_with_hint, false},
     {"connect with a key", give_key, connect_endpoint, false},
     {"connect a channel with a key", give_key, connect_channel, false},
+    {"hand over", hand_over, connect_endpoint, false},
+    {"hand over with a key", give_key_and_hand_over, connect_endpoint, false},
+    {"hand over a channel", hand_over, connect_channel, false},
     {"join", NULL, join_endpoint, false},
     {"join with a key", give_key, join_endpoint, false},
     {"join a channel", NULL, join_channel, false},
@@ -286,6 +300,7 @@ static const struct scenario scenarios[] = {
     {"close", connect_one_endpoint, be_closed, false},
     {"listen for queues", NULL, listen_for_queues, true},
     {"connect a queue", NULL, connect_queue, true},
+    {"hand over a queue", hand_over, connect_queue, true},
     {"join a queue", NULL, join_queue, true},
     {"a queue refused", NULL, queue_be_refused, true},
     {"an SRQ", NULL, use_srq, true},

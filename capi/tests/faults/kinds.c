@@ -98,6 +98,21 @@ int32_t kind_reject(uint32_t index)
     }
 }
 
+/* To the other side. */
+int32_t kind_hand_over(uint32_t index, uint32_t side, uint64_t bits, uint64_t user_data,
+                       crpc_error *error)
+{
+    crpc_context *from = contexts[side], *to = contexts[1 - side];
+    switch (links[index].kind) {
+    case OF_QUEUES:
+        return crpc_queue_hand_over(from, (crpc_queue){bits}, to, user_data, error);
+    case OF_CHANNELS:
+        return crpc_channel_hand_over(from, (crpc_channel){bits}, to, user_data, error);
+    default:
+        return crpc_endpoint_hand_over(from, (crpc_endpoint){bits}, to, user_data, error);
+    }
+}
+
 int32_t kind_blob(uint32_t index, uint32_t side, uint8_t *blob, uint32_t *bytes, crpc_error *error)
 {
     struct link *link = &links[index];

@@ -78,8 +78,10 @@ static void check_link_error(uint32_t side, const struct link *link, int32_t sta
     check_error(what, status, error.message);
 }
 
+#define HANDED_OVER 1 /* the user_data of a request that came so; the listeners' is 0 */
+
 /* Which link it is, its token would say; but there is only one at a time that is not complete. */
-static void requested(uint64_t bits)
+static void requested(uint32_t side, uint64_t bits, uint64_t user_data)
 {
     uint32_t index = 0;
     while (index < LINKS && (links[index].made[SERVER] || !links[index].made[CLIENT])) {
@@ -90,6 +92,11 @@ static void requested(uint64_t bits)
         problem("a request that nobody made");
     }
     struct link *link = &links[index];
+    if (link->hands && (side == CLIENT || user_data != HANDED_OVER)) {
+        TRY("hand over",
+            kind_hand_over(index, side, bits, side == CLIENT ? HANDED_OVER : 0, &error));
+        return;
+    }
     link->bits[SERVER] = bits;
     if (link->refuse) {
         int32_t status = kind_reject(index);
@@ -147,7 +154,7 @@ static void take(uint32_t side, const crpc_completion *done)
     struct link *link = &links[user_data / 2 % LINKS];
     switch (done->kind) {
     case CRPC_COMPLETION_CONNECT_REQUEST:
-        requested(done->endpoint.bits);
+        requested(side, done->endpoint.bits, done->user_data);
         break;
     case CRPC_COMPLETION_CONNECTED:
         if (link->told[side]) {

@@ -24,9 +24,10 @@ struct link {
     int32_t status[2];
     bool over[2]; /* DISCONNECTED has come */
     bool refuse;  /* the server is to reject it */
-    bool key;     /* both sides have it */
-    bool hint;    /* the client splits by a hint in shared memory */
-    bool left;    /* a side has left whose other is not told so: a queue has no protocol for that */
+    bool hands; /* the server hands the request over to the client's context, which hands it back */
+    bool key;   /* both sides have it */
+    bool hint;  /* the client splits by a hint in shared memory */
+    bool left;  /* a side has left whose other is not told so: a queue has no protocol for that */
     crpc_queue shared; /* of the server: the SRQ that has a queue's receives; none = its own */
 };
 
@@ -96,6 +97,8 @@ uint64_t timeout(void);
 int32_t kind_connect(uint32_t index, const char *address, crpc_error *error);
 int32_t kind_accept(uint32_t index, crpc_error *error);
 int32_t kind_reject(uint32_t index);
+int32_t kind_hand_over(uint32_t index, uint32_t side, uint64_t bits, uint64_t user_data,
+                       crpc_error *error);
 int32_t kind_blob(uint32_t index, uint32_t side, uint8_t *blob, uint32_t *bytes, crpc_error *error);
 int32_t kind_join(uint32_t index, uint32_t side, const uint8_t *blob, uint32_t bytes,
                   crpc_error *error);
