@@ -1,20 +1,21 @@
 """_channel_listener.py: accepting channels."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._channel import Channel
 from ._channel_options import ChannelOptions, channel_info, channel_options
 from ._door import AskingWithToken, Door
 from ._native import lib
-from .errors import Closed
+from ._options import sized
+from .errors import Closed, error_of
 
 if TYPE_CHECKING:
     from ._context import Context
 
 
 class ChannelRequest(AskingWithToken[Channel, ChannelOptions]):
-    """A peer that wants to connect a channel. Use accept() or reject()."""
+    """A peer that wants to connect a channel. Use accept(), reject() or hand_over()."""
 
 
 class ChannelListener(Door[Channel, ChannelOptions]):
@@ -23,8 +24,12 @@ class ChannelListener(Door[Channel, ChannelOptions]):
     _kind = "crpc_channel"
     _asking = ChannelRequest
 
-    def __init__(self, context: Context, address: bytes, backlog: int, options: ChannelOptions) -> None:
-        self._open(context, address, backlog, options, lib.CRPC_LISTENER_CHANNELS)
+    def __init__(
+        self, context: Context, address: Optional[bytes], backlog: int, options: ChannelOptions, spread: Sequence[ChannelListener]
+    ) -> None:
+        if address is None and lib.crpc_rail_get_info(context._pointer, 0, sized("crpc_rail_info")) != 0:
+            raise error_of(lib.CRPC_E_STATE, "this context has no rails, which channels need")
+        self._open(context, address, backlog, options, spread, lib.CRPC_LISTENER_CHANNELS)
 
     # ---- With the lock ----
 

@@ -181,20 +181,26 @@ class Context(Closing, Pump):
 
     def listen(
         self,
-        address: str,
+        address: Optional[str],
         options: Optional[EndpointOptions] = None,
         *,
         backlog: int = 0,
         auto_accept: bool = True,
         arrays: bool = False,
+        spread: Sequence[Listener] = (),
     ) -> Listener:
         """Listens on "192.0.2.1:port", "*:port" or "[::]:port"; port 0 takes any free port.
-        `options` apply to accepted connections. With `arrays`, poll() returns their requests."""
-        where = address_bytes(address)
+        `options` apply to accepted connections. With `arrays`, poll() returns their requests.
+
+        With `spread`, this listener and those in `spread` take the peers in turn, each in its own
+        context, with its own options. Those are of other contexts, which other threads may be
+        using; one that is closed, or cannot take a peer, is passed over. A listener whose address
+        is None has no peers but those that other listeners hand over to it."""
+        where = address_bytes(address) if address is not None else None
         given = endpoint_options(options)
         given.to_c(0)  # wrong ones are told here, not when somebody connects
         with self._use:
-            return Listener(self, where, backlog, given, auto_accept, arrays)
+            return Listener(self, where, backlog, given, spread, auto_accept, arrays)
 
     def blob(self, options: Optional[EndpointOptions] = None) -> tuple[Endpoint, bytes]:
         """Creates an endpoint that connects without rdma_cm. Returns the endpoint and its blob. The
@@ -221,13 +227,21 @@ class Context(Closing, Pump):
         await _asyncio.ready(self)
         return await self._begin_channel(address, options)._aestablish()
 
-    def listen_channels(self, address: str, options: Optional[ChannelOptions] = None, *, backlog: int = 0) -> ChannelListener:
-        """Listens for channels on an address of rail 0. `options` apply to accepted channels."""
-        where = address_bytes(address)
+    def listen_channels(
+        self,
+        address: Optional[str],
+        options: Optional[ChannelOptions] = None,
+        *,
+        backlog: int = 0,
+        spread: Sequence[ChannelListener] = (),
+    ) -> ChannelListener:
+        """Listens for channels on an address of rail 0. `options` apply to accepted channels. For
+        `spread`, and an address that is None, see listen."""
+        where = address_bytes(address) if address is not None else None
         given = channel_options(options)
         given.to_c(0)  # wrong ones are told here, not when somebody connects
         with self._use:
-            return ChannelListener(self, where, backlog, given)
+            return ChannelListener(self, where, backlog, given, spread)
 
     def channel_blob(self, options: Optional[ChannelOptions] = None) -> tuple[Channel, bytes]:
         """Creates a channel that connects without rdma_cm, by Channel.join, as blob does for
@@ -254,13 +268,21 @@ class Context(Closing, Pump):
         await _asyncio.ready(self)
         return await self._begin_queue(address, options)._aestablish()
 
-    def listen_queues(self, address: str, options: Optional[QueueOptions] = None, *, backlog: int = 0) -> QueueListener:
-        """Listens for queues. `options` apply to accepted queues."""
-        where = address_bytes(address)
+    def listen_queues(
+        self,
+        address: Optional[str],
+        options: Optional[QueueOptions] = None,
+        *,
+        backlog: int = 0,
+        spread: Sequence[QueueListener] = (),
+    ) -> QueueListener:
+        """Listens for queues. `options` apply to accepted queues. For `spread`, and an address that
+        is None, see listen."""
+        where = address_bytes(address) if address is not None else None
         given = queue_options(options)
         given.to_c()  # wrong ones are told here, not when somebody connects
         with self._use:
-            return QueueListener(self, where, backlog, given)
+            return QueueListener(self, where, backlog, given, spread)
 
     def queue_blob(self, options: Optional[QueueOptions] = None) -> tuple[Queue, bytes]:
         """Creates a queue that connects without rdma_cm, by Queue.join, as blob does for endpoints;
@@ -521,10 +543,12 @@ def connect(address: str, options: Optional[EndpointOptions] = None, *, device: 
     return _in_own_context(device, lambda context: context.connect(address, options))
 
 
-def listen(address: str = "*:7471", options: Optional[EndpointOptions] = None, *, device: str = "") -> Listener:
-    """Listens on an address in a context of its own. Closing the listener also closes the
-    context."""
-    return _in_own_context(device, lambda context: context.listen(address, options))
+def listen(
+    address: Optional[str] = "*:7471", options: Optional[EndpointOptions] = None, *, device: str = "", spread: Sequence[Listener] = ()
+) -> Listener:
+    """Listens on an address in a context of its own, or without an address: see Context.listen.
+    Closing the listener also closes the context."""
+    return _in_own_context(device, lambda context: context.listen(address, options, spread=spread))
 
 
 def connect_channel(
@@ -536,11 +560,16 @@ def connect_channel(
 
 
 def listen_channels(
-    address: str = "*:7472", options: Optional[ChannelOptions] = None, *, device: str = "", rails: Rails = True
+    address: Optional[str] = "*:7472",
+    options: Optional[ChannelOptions] = None,
+    *,
+    device: str = "",
+    rails: Rails = True,
+    spread: Sequence[ChannelListener] = (),
 ) -> ChannelListener:
-    """Listens for channels on an address in a context of its own. Closing the listener also closes
-    the context and the channels."""
-    return _in_own_context(device, lambda context: context.listen_channels(address, options), rails)
+    """Listens for channels on an address in a context of its own, or without an address: see
+    Context.listen. Closing the listener also closes the context and the channels."""
+    return _in_own_context(device, lambda context: context.listen_channels(address, options, spread=spread), rails)
 
 
 def devices() -> list[DeviceInfo]:

@@ -1,7 +1,7 @@
 """_listener.py: accepting connections, and receiving the requests that come over them."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._door import AskingWithToken, Door
 from ._endpoint import Endpoint
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class ConnectionRequest(AskingWithToken[Endpoint, EndpointOptions]):
-    """A peer that wants to connect to a listener without auto_accept. Use accept() or reject()."""
+    """A peer that wants to connect to a listener without auto_accept. Use accept(), reject() or
+    hand_over()."""
 
 
 class Listener(Door[Endpoint, EndpointOptions], Requests):
@@ -27,7 +28,14 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
     _asking = ConnectionRequest
 
     def __init__(
-        self, context: Context, address: bytes, backlog: int, options: EndpointOptions, auto_accept: bool, arrays: bool
+        self,
+        context: Context,
+        address: Optional[bytes],
+        backlog: int,
+        options: EndpointOptions,
+        spread: Sequence[Listener],
+        auto_accept: bool,
+        arrays: bool,
     ) -> None:
         Requests.__init__(self, context)
         self._auto_accept = auto_accept
@@ -36,7 +44,7 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
         self.endpoints: set[Endpoint] = set()
         #: Connections that could not be accepted, and why: the last of them.
         self.accept_error: Optional[CopyrpcError] = None
-        self._open(context, address, backlog, options, 0)
+        self._open(context, address, backlog, options, spread, 0)
 
     # ---- With the lock ----
 
@@ -57,9 +65,9 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
     def _known(self, bits: int) -> Optional[Endpoint]:
         return self._context._endpoints.get(bits)
 
-    def _connect_request(self, bits: int) -> None:
+    def _ask(self, bits: int) -> None:
         if not self._auto_accept:
-            super()._connect_request(bits)
+            super()._ask(bits)
             return
         try:
             self._accept(bits, self._options)

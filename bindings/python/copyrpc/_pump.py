@@ -5,6 +5,9 @@ nobody sleeps under. Of the threads that wait for something, one is the leader: 
 with the lock let go. The others sleep each on a lock of its own, and are woken when what they wait for has come or when the
 leader leaves. An event loop is one more sleeper: see _asyncio.py.
 
+Who hands a connection over to this context holds `_visit_lock` instead, and has the lock of another context. Nobody takes any lock
+under `_visit_lock`, so two that hand over to each other, or close meanwhile, do not wait for each other.
+
 Names with an underscore that take the lock say so; all others of them are called with it held.
 
 A signal handler may raise an exception between any two steps. The lock, and sleeping without it, are in C, where none comes. What
@@ -13,6 +16,7 @@ comes after it. Statements without a call among them are never cut."""
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import struct
 import threading
@@ -57,6 +61,9 @@ SRQ_LIMIT: int = lib.CRPC_COMPLETION_SRQ_LIMIT
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
 AGAIN: int = lib.CRPC_E_AGAIN
+
+#: In errors, the context whose `_visit` it is.
+VISITED = "the context to hand over to"
 
 CAPACITY = 1024
 # copyrpc_native_span and copyrpc_native_result.
@@ -145,6 +152,8 @@ class Pump:
         self._forked = False
         self._lock = Hold(_busy)
         self._use = Use(self._lock, pointer, self._gone)
+        self._visit_lock = Hold(_busy)
+        self._visit = Use(self._visit_lock, pointer, functools.partial(self._gone, VISITED))
         self._owner = threading.get_ident()
         self._shared = False  # by threads or an event loop: payloads are copied at once
         self._sorted = Sorted()
@@ -178,12 +187,12 @@ class Pump:
             raise errors.SystemCallFailed("no eventfd to wake a waiting thread by", lib.CRPC_E_SYSTEM, -self._wake_fd)
         _alive.add(self)
 
-    def _gone(self) -> CopyrpcError:
+    def _gone(self, what: str = "the context") -> CopyrpcError:
         if self._forked:
             return errors.Forked(
                 "this context was opened before fork() and belongs to the parent; open one in the child", lib.CRPC_E_STALE
             )
-        return errors.Closed("the context is closed", lib.CRPC_E_CLOSED)
+        return errors.Closed(f"{what} is closed", lib.CRPC_E_CLOSED)
 
     def _next_id(self) -> int:
         self._ids += 1
@@ -554,6 +563,8 @@ class Pump:
     def _end(self) -> None:
         """Goes on where it was cut."""
         _alive.discard(self)
+        with self._visit_lock:  # who hands over to this context has the pointer still
+            self._visit.pointer = None
         if self._attachment is not None:
             self._attachment.detach()
             self._attachment = None
@@ -581,7 +592,7 @@ class Pump:
             self._close_wake()
 
     def _after_fork(self) -> None:
-        self._pointer = self._use.pointer = None
+        self._pointer = self._use.pointer = self._visit.pointer = None
         self._forked = True
         self._lock.renew()
         self._attachment = None

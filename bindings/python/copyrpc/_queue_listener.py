@@ -1,20 +1,20 @@
 """_queue_listener.py: accepting queues."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._door import Asking, Door
 from ._native import ffi, lib
 from ._queue import Queue
 from ._queue_options import REJECT_BYTES_MAX, QueueOptions, private_bytes, queue_info, queue_options
-from .errors import Closed, check
+from .errors import Closed, check, error_of
 
 if TYPE_CHECKING:
     from ._context import Context
 
 
 class QueueRequest(Asking[Queue, QueueOptions]):
-    """A peer that wants to connect a queue. Use accept() or reject()."""
+    """A peer that wants to connect a queue. Use accept(), reject() or hand_over()."""
 
     _door: QueueListener
 
@@ -39,8 +39,12 @@ class QueueListener(Door[Queue, QueueOptions]):
     _kind = "crpc_queue"
     _asking = QueueRequest
 
-    def __init__(self, context: Context, address: bytes, backlog: int, options: QueueOptions) -> None:
-        self._open(context, address, backlog, options, lib.CRPC_LISTENER_QUEUES)
+    def __init__(
+        self, context: Context, address: Optional[bytes], backlog: int, options: QueueOptions, spread: Sequence[QueueListener]
+    ) -> None:
+        if address is None and not context._op_room:
+            raise error_of(lib.CRPC_E_STATE, "this context has no queues")
+        self._open(context, address, backlog, options, spread, lib.CRPC_LISTENER_QUEUES)
 
     # ---- With the lock ----
 

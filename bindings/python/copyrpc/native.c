@@ -92,6 +92,26 @@ void copyrpc_native_queue_accept_noted(crpc_context *context, crpc_queue queue,
     *status = crpc_queue_accept(context, queue, options, error);
 }
 
+void copyrpc_native_endpoint_hand_over_noted(crpc_context *context, crpc_endpoint endpoint,
+                                             crpc_context *to, uint64_t user_data,
+                                             crpc_error *error, int32_t *status)
+{
+    *status = crpc_endpoint_hand_over(context, endpoint, to, user_data, error);
+}
+
+void copyrpc_native_channel_hand_over_noted(crpc_context *context, crpc_channel channel,
+                                            crpc_context *to, uint64_t user_data, crpc_error *error,
+                                            int32_t *status)
+{
+    *status = crpc_channel_hand_over(context, channel, to, user_data, error);
+}
+
+void copyrpc_native_queue_hand_over_noted(crpc_context *context, crpc_queue queue, crpc_context *to,
+                                          uint64_t user_data, crpc_error *error, int32_t *status)
+{
+    *status = crpc_queue_hand_over(context, queue, to, user_data, error);
+}
+
 int32_t copyrpc_native_submit_calls(crpc_context *context, const crpc_op *first, crpc_op *ops,
                                     void **payloads, const uint32_t *payload_bytes, uint32_t count,
                                     int32_t *reason)

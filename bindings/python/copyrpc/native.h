@@ -45,6 +45,16 @@ void copyrpc_native_queue_accept_noted(crpc_context *context, crpc_queue queue,
                                        const crpc_queue_options *options, crpc_error *error,
                                        int32_t *status);
 
+/* Do the same as crpc_endpoint_hand_over and so on, and write the result to *status. */
+void copyrpc_native_endpoint_hand_over_noted(crpc_context *context, crpc_endpoint endpoint,
+                                             crpc_context *to, uint64_t user_data,
+                                             crpc_error *error, int32_t *status);
+void copyrpc_native_channel_hand_over_noted(crpc_context *context, crpc_channel channel,
+                                            crpc_context *to, uint64_t user_data, crpc_error *error,
+                                            int32_t *status);
+void copyrpc_native_queue_hand_over_noted(crpc_context *context, crpc_queue queue, crpc_context *to,
+                                          uint64_t user_data, crpc_error *error, int32_t *status);
+
 /* Works as crpc_submit, for ops that an application filled. A user_data with the mark gives
  * CRPC_E_INVALID. */
 int32_t copyrpc_native_submit_array(crpc_context *context, const crpc_op *ops, uint32_t count,

@@ -298,7 +298,7 @@ def test_every_function_is_used():
     """Of those that have no place in Python, here is why."""
     elsewhere = {
         "crpc_poll", "crpc_submit", "crpc_context_close", "crpc_endpoint_accept", "crpc_channel_accept", "crpc_queue_submit", "crpc_lane_submit",
-        "crpc_queue_accept",  # native.c has them
+        "crpc_queue_accept", "crpc_endpoint_hand_over", "crpc_channel_hand_over", "crpc_queue_hand_over",  # native.c has them
         "crpc_wait",  # holds the context while it sleeps: _pump.py arms, and sleeps by itself
         "crpc_retain",  # Message copies by itself
         "crpc_status_name",

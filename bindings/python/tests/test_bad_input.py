@@ -97,6 +97,8 @@ def test_reply_bytes_max(endpoint, most):
 def test_addresses_of_wrong_types(address):
     with copyrpc.Context() as context:
         for use in (context.connect, context.listen):
+            if address is None and use == context.listen:
+                continue  # a listener without an address
             with pytest.raises(TypeError, match="an address is a str"):
                 use(address)
 

@@ -324,6 +324,80 @@ def test_accepting_that_is_cut(address, monkeypatch):
         assert cuts + 1 == at  # the last came to its end
 
 
+def peer_that_asks(client, context, listener):
+    client._begin_connect(listener.address, None, False)
+    completions = copyrpc.CompletionArray(1)
+    while not listener._connections:
+        context.poll(completions)
+        client.poll(completions)
+    return listener.next_connection()
+
+
+def test_spreading_that_is_cut(address, monkeypatch):
+    """Each peer goes to one listener, and to the one whose turn it is."""
+    with copyrpc.Context() as context, copyrpc.Context() as other, copyrpc.Context() as client:
+        taker = other.listen(None, auto_accept=False)
+        listener = context.listen(address, auto_accept=False, spread=[taker])
+        real = listener._connect_request
+        places = []
+
+        def connect_request(bits):
+            if not places:
+                return real(bits)
+            with cut(places.pop()):
+                return real(bits)
+
+        monkeypatch.setattr(listener, "_connect_request", connect_request)
+        completions = copyrpc.CompletionArray(1)
+        for cuts in range(200):
+            peer_that_asks(client, context, listener).reject()  # its turn
+            places.append(cuts + 1)
+            client._begin_connect(address, None, False)
+            was_cut = False
+            while not taker._connections:
+                client.poll(completions)
+                other.poll(completions)
+                try:
+                    context.poll(completions)
+                except Cut:
+                    was_cut = True
+            taker.next_connection().reject()
+            assert listener.counts()[0] == 2 * (cuts + 1) and taker.counts()[0] == cuts + 1
+            assert not listener._connections and listener.spread_error is None
+            if not was_cut:
+                break
+        assert 10 < cuts < 199
+
+
+def test_handing_over_that_is_cut(address):
+    """Either the other listener has the peer, or it still can be handed over."""
+    with copyrpc.Context() as context, copyrpc.Context() as other, copyrpc.Context() as client:
+        listener = context.listen(address, auto_accept=False)
+        taker = other.listen(None, auto_accept=False)
+        completions = copyrpc.CompletionArray(1)
+        before = after = 0
+        for at in range(1, 200):
+            request = peer_that_asks(client, context, listener)
+            was_cut = False
+            try:
+                with cut(at):
+                    request.hand_over(taker)
+            except Cut:
+                was_cut = True
+            try:
+                request.hand_over(taker)
+                before += 1
+            except copyrpc.InvalidArgument:
+                after += 1
+            while not taker._connections:
+                other.poll(completions)
+            taker.next_connection().reject()
+            assert taker.counts() == (at, 0), at
+            if not was_cut:
+                break
+        assert before > 5 and after > 1 and at < 199
+
+
 CALLS = {
     "start": lambda endpoint: endpoint.start(b"x"),
     "call": lambda endpoint: endpoint.call(b"x"),
