@@ -13,8 +13,8 @@ as_root() {
     fi
 }
 
-# Packages of the list, without comments; a line may name alternatives, "a | b".
-package_lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$root/scripts/packages-debian.txt"; }
+# Packages of $package_list, else of those for all; without comments. A line may name alternatives, "a | b".
+package_lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$root/scripts/packages-${package_list:-debian}.txt"; }
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
