@@ -169,7 +169,7 @@ def readme_section(results):
         wrapped("How many times as many calls a second copyrpc makes as other libraries do, and the least and the most of the turns. Measured on "
                 + head_of(results)),
         rate, *([notes(reasons).rstrip()] if reasons else []), wrapped(CANNOT),
-        wrapped("`./dev bench peers` measures this. [docs/peers.md](docs/peers.md) has all of it: latencies, more connections, instructions, and "
+        wrapped("`./dev bench peers` measures this. [docs/peers.md](docs/peers.md) has all of it: latencies, instructions, and "
                 "what each peer does."), END]
     return "\n\n".join(parts) + "\n"
 
