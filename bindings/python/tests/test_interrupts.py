@@ -286,19 +286,25 @@ def test_handing_out_that_is_cut(address):
         assert cuts > 50
 
 
+def cut_requests(listener, monkeypatch):
+    """Returns a list. While a place is in it, the next request of a peer is cut there, and the place is taken out."""
+    real = listener._connect_request
+    places = []
+
+    def connect_request(bits):
+        if not places:
+            return real(bits)
+        with cut(places.pop()):
+            return real(bits)
+
+    monkeypatch.setattr(listener, "_connect_request", connect_request)
+    return places
+
+
 def test_accepting_that_is_cut(address, monkeypatch):
     with copyrpc.Context() as context, copyrpc.Context() as other:
         listener = context.listen(address)
-        real = listener._connect_request
-        places = []
-
-        def connect_request(bits):
-            if not places:
-                return real(bits)
-            with cut(places.pop()):
-                return real(bits)
-
-        monkeypatch.setattr(listener, "_connect_request", connect_request)
+        places = cut_requests(listener, monkeypatch)
         completions = copyrpc.CompletionArray(1)
         cuts = 0
         for at in range(1, 1000):
@@ -340,16 +346,7 @@ def test_spreading_that_is_cut(address, monkeypatch):
     with copyrpc.Context() as context, copyrpc.Context() as other, copyrpc.Context() as client:
         taker = other.listen(None, auto_accept=False)
         listener = context.listen(address, auto_accept=False, spread=[taker])
-        real = listener._connect_request
-        places = []
-
-        def connect_request(bits):
-            if not places:
-                return real(bits)
-            with cut(places.pop()):
-                return real(bits)
-
-        monkeypatch.setattr(listener, "_connect_request", connect_request)
+        places = cut_requests(listener, monkeypatch)
         completions = copyrpc.CompletionArray(1)
         for cuts in range(200):
             peer_that_asks(client, context, listener).reject()  # its turn
