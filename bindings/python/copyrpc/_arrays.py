@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 
-from ._guards import through
+from ._guards import Pins, through
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CALL: int = lib.CRPC_OP_CALL
 _CHUNK = 1024
+_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 _VIEWED = (lib.CRPC_COMPLETION_RESPONSE, lib.CRPC_COMPLETION_REQUEST)
 
 
@@ -33,28 +34,35 @@ class Batch:
     def __init__(
         self, endpoint: Endpoint, requests: Iterable[Buffer], limit_ns: int, method: int, reply_bytes_max: int, flags: int
     ) -> None:
-        buffers = list(requests)
+        buffers = tuple(requests)
         try:
-            pinned = list(map(ffi.from_buffer, buffers))
+            pins = Pins(buffers)
         except (TypeError, BufferError, ValueError):
-            pinned = [pin(buffer, f"request {index}") for index, buffer in enumerate(buffers)]  # says which and why
+            for index, buffer in enumerate(buffers):
+                pin(buffer, f"request {index}")  # says which and why
+            raise
         self.endpoint = endpoint
-        self.pinned = pinned
+        self.pins: Optional[Pins] = pins  # until the library has copied all
         self.limit_ns = limit_ns
         self.method = method
         self.reply_bytes_max = reply_bytes_max
         self.flags = flags
-        self.results: list[Any] = [None] * len(pinned)
-        self.left = len(pinned)
+        self.results: list[Any] = [None] * len(pins)
+        self.left = len(pins)
         self.low = self.high = 0
+        self.failed = False  # results has exceptions
 
     def take(self, user_data: int, status: int, address: int, size: int) -> None:
         payload: bytes = memory[address : address + size] if size else b""
-        result = payload if status == 0 else error_of(status, "call", payload)
+        result = payload if status == 0 else self.failure(error_of(status, "call", payload))
         index = user_data - self.low
         if self.results[index] is None:  # else it was cut just behind this
             self.results[index] = result
             self.left -= 1
+
+    def failure(self, error: CopyrpcError) -> CopyrpcError:
+        self.failed = True
+        return error
 
     def _finished(self) -> bool:
         return self.left == 0
@@ -74,10 +82,12 @@ class Batch:
         """Submits the requests. Waits if there is no room for all."""
         self.endpoint._check()
         self.low = pump._ids + 1
-        pump._ids += len(self.pinned)
+        pump._ids += self.left
         self.high = pump._ids + 1
         pump._batches.append(self)
-        self._submit(pump)
+        pins, self.pins = self.pins, None
+        assert pins is not None
+        self._submit(pump, pins)
         pump._rearm()
 
     def _end(self, pump: Pump) -> None:
@@ -86,32 +96,28 @@ class Batch:
         pump._batches.remove(self)
 
     def answers(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
-        if not return_exceptions:
+        if self.failed and not return_exceptions:
             for result in self.results:
                 if result.__class__ is not bytes:
                     raise result
         return self.results
 
-    def _submit(self, pump: Pump) -> None:
-        count = len(self.pinned)
+    def _submit(self, pump: Pump, pins: Pins) -> None:
+        count = len(pins)
         deadline = time.monotonic_ns() + self.limit_ns if self.limit_ns else None
         first = ffi.new("crpc_op *")
-        room = min(count, _CHUNK)
-        ops = ffi.new("crpc_op[]", room)
-        payloads = ffi.new("void *[]", room)
-        sizes = ffi.new("uint32_t[]", room)
+        ops = _uncleared("crpc_op[]", min(count, _CHUNK))
+        payloads, sizes = ffi.cast("void **", pins.addresses), ffi.cast("uint32_t *", pins.sizes)
         sent = 0
         while sent < count:
-            part = self.pinned[sent : sent + _CHUNK]
-            payloads[0 : len(part)] = part
-            sizes[0 : len(part)] = list(map(len, part))
+            some = min(count - sent, _CHUNK)
             left = self.limit_ns if deadline is None else max(1, deadline - time.monotonic_ns())
             first_op = (CALL, self.flags, self.method, 0, self.endpoint._bits, MARK | self.low + sent, 0, 0, 0, self.reply_bytes_max, left, 0)
             OP.pack_into(ffi.buffer(first), 0, *first_op)
             seen = pump._room
-            taken = lib.copyrpc_native_submit_calls(pump._pointer, first, ops, payloads, sizes, len(part), pump._reason)
+            taken = lib.copyrpc_native_submit_calls(pump._pointer, first, ops, payloads + sent, sizes + sent, some, pump._reason)
             sent += max(taken, 0)
-            if taken == len(part):
+            if taken == some:
                 continue
             if pump._reason[0] == lib.CRPC_E_AGAIN:
                 try:
@@ -120,8 +126,7 @@ class Batch:
                 except CopyrpcError as error:
                     if pump._pointer is None:
                         raise
-                    for index in range(sent, count):  # none of the others has a chance either
-                        self.results[index] = error
+                    self.results[sent:] = [self.failure(error)] * (count - sent)  # none of the others has a chance either
                     self.left -= count - sent
                     return
             self.take(self.low + sent, pump._reason[0], 0, 0)

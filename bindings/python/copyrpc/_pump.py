@@ -26,7 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
-from ._guards import Hold, Tally, Use, through
+from ._guards import Hold, Tally, Use, copy_spans, through
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
 from ._records import COMPLETION, MARK, OP
@@ -66,8 +66,7 @@ AGAIN: int = lib.CRPC_E_AGAIN
 VISITED = "the context to hand over to"
 
 CAPACITY = 1024
-# copyrpc_native_span and copyrpc_native_result.
-_SPAN = struct.Struct("<QQ")
+# copyrpc_native_result.
 _RESULT = struct.Struct("<QqQQ")
 
 #: Polls that find nothing before a waiter goes to sleep.
@@ -112,7 +111,7 @@ class Sorted:
         self.poll.span_ids = self.span_ids
         self.poll.results = self.results
         self.poll.events = self.events
-        self.span_bytes = ffi.buffer(self.spans)
+        self.span_places = (int(ffi.cast("uintptr_t", self.span_ids)), int(ffi.cast("uintptr_t", self.spans)))
         self.result_bytes = ffi.buffer(self.results)
         self.event_bytes = ffi.buffer(self.events)
         self.batch: Optional[Batch] = None
@@ -128,13 +127,7 @@ class Sorted:
     def to_batch(self, batch: Batch) -> None:
         poll = self.poll
         count = poll.spans_count
-        replies = [memory[begin:end] for begin, end in _SPAN.iter_unpack(self.span_bytes[: count * _SPAN.size])]
-        if poll.in_order:
-            first = poll.first_id - batch.low
-            batch.results[first : first + count] = replies
-        else:
-            for user_data, reply in zip(ffi.unpack(self.span_ids, count), replies):
-                batch.results[user_data - batch.low] = reply
+        copy_spans(batch.results, batch.low, *self.span_places, count)
         batch.left -= count
         poll.spans_count = 0
 

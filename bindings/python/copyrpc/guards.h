@@ -10,5 +10,6 @@
 int copyrpc_hold_add(PyObject *module);
 int copyrpc_guard_add(PyObject *module);
 int copyrpc_exporter_add(PyObject *module);
+int copyrpc_payloads_add(PyObject *module);
 
 #endif

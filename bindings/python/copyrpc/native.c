@@ -398,7 +398,6 @@ static int for_application(const crpc_completion *completion)
 static void clear(struct copyrpc_native_poll *poll)
 {
     poll->spans_count = poll->results_count = poll->events_count = 0;
-    poll->in_order = 1;
 }
 
 /* Returns 0 if Python waits for no works that the op belongs to. */
@@ -436,8 +435,6 @@ static void sort(struct copyrpc_native_poll *poll, const crpc_completion *comple
     uint64_t id = completion->user_data & ~COPYRPC_NATIVE_MARK;
     if (id >= poll->low && id < poll->high && completion->status == 0) {
         uint32_t index = poll->spans_count++;
-        poll->first_id = index == 0 ? id : poll->first_id;
-        poll->in_order &= id == poll->first_id + index;
         poll->span_ids[index] = id;
         poll->spans[index].begin = completion->payload;
         poll->spans[index].end = completion->payload + completion->payload_bytes;

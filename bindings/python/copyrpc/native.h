@@ -145,8 +145,6 @@ struct copyrpc_native_poll {
     uint32_t spans_count; /* good replies of the batch */
     uint32_t results_count;
     uint32_t events_count; /* everything else */
-    uint64_t first_id;     /* of the spans; if in_order is set, the others count up from it */
-    uint32_t in_order;
     uint32_t left; /* set by a poll that found something, until Python has handed all of it out */
     struct copyrpc_native_span *spans;
     uint64_t *span_ids;

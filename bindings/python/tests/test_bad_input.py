@@ -1,5 +1,6 @@
 """Bad input: each a clear error, and nothing changed by it."""
 import math
+import mmap
 import pickle
 
 import pytest
@@ -25,6 +26,14 @@ def test_many_says_which(endpoint):
         endpoint.call_many([b"x", "y"])
     with pytest.raises(TypeError):
         endpoint.call_many(5)
+
+
+def test_a_payload_whose_length_does_not_fit(endpoint):
+    no_reserve = 0x4000  # of Linux; Python 3.13 has a name for it
+    with mmap.mmap(-1, (1 << 32) + 5, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve) as huge:
+        with pytest.raises(OverflowError, match="request 1 "):
+            endpoint.call_many([b"x", huge])
+    assert endpoint.call_many([b"goes on"]) == [b"goes on"]
 
 
 def test_payloads_that_are_not_contiguous(endpoint):

@@ -1,6 +1,8 @@
 """Calls in the simple form: payloads in and out, answers, deadlines, connections."""
 import array
+import concurrent.futures
 import os
+import sys
 import time
 
 import pytest
@@ -146,6 +148,29 @@ def test_many_with_more_than_there_is_room_for(endpoint):
     requests = [bytes([index % 256]) * 2000 for index in range(3000)]
     assert endpoint.call_many(requests) == requests
     assert endpoint.stats().calls == 3000
+
+
+class Named(bytes):
+    pass
+
+
+def test_many_of_every_kind(endpoint):
+    buffers = [b"bytes", bytearray(b"bytearray"), memoryview(b"xsliced")[1:], b"", Named(b"named"), bytearray(), array.array("H", [1, 2]), b"end"]
+    held = [sys.getrefcount(buffer) for buffer in buffers if buffer != b""]  # that of bytes, all share
+    assert endpoint.call_many(buffers) == [bytes(buffer) for buffer in buffers]
+    assert [sys.getrefcount(buffer) for buffer in buffers if buffer != b""] == held
+    buffers[1].append(1)  # which raises BufferError while something holds it
+    with pytest.raises(TypeError):
+        endpoint.call_many([buffers[1], None])
+    buffers[1].append(2)
+
+
+def test_many_answered_out_of_order(silent, waiting):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(waiting.call_many, [b"%d" % index for index in range(200)], reply_bytes_max=16, timeout=60)
+        for request in reversed(silent.wait_for(200)):
+            request.reply(b"re " + bytes(request.payload))
+        assert answers.result(60) == [b"re %d" % index for index in range(200)]
 
 
 def test_many_with_a_failure(endpoint):
