@@ -81,9 +81,9 @@ class Batch:
     def _begin(self, pump: Pump) -> None:
         """Submits the requests. Waits if there is no room for all."""
         self.endpoint._check()
-        self.low = pump._ids + 1
-        pump._ids += self.left
-        self.high = pump._ids + 1
+        self.low = pump._ids.value + 1
+        pump._ids.value += self.left
+        self.high = pump._ids.value + 1
         pump._batches.append(self)
         pins, self.pins = self.pins, None
         assert pins is not None

@@ -10,10 +10,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from ._guards import through
+from ._guards import fill_calls, through
 from ._message import memory
 from ._native import ffi, lib
-from ._records import MARK, OP
 from .errors import Closed, error_of
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ._poster import Poster
     from ._pump import Done, Pump
 
-CALL: int = lib.CRPC_OP_CALL
 OPS = 256
 
 
@@ -32,14 +30,13 @@ class Attachment:
         self.pump = pump
         self.loop = loop
         self.thread = threading.get_ident()
-        self.pack_into = OP.pack_into
         self.channels: list[Union[Channel, Poster]] = []  # that have something to send at the end of the turn
         self.outbox: dict[int, tuple[Any, ...]] = {}
         self.held: dict[int, tuple[Any, ...]] = {}  # the same, of endpoints that have no room
         self.full: set[int] = set()  # those endpoints
         self.ops = ffi.new("crpc_op[]", OPS)
-        self.op_bytes = ffi.buffer(self.ops)
         self.payloads = ffi.new("void *[]", OPS)
+        self.places = (int(ffi.cast("uintptr_t", self.ops)), int(ffi.cast("uintptr_t", self.payloads)))
         self.sent: list[int] = []  # what the library was given last
         self.taken = ffi.new("int32_t *")  # how many of them it took, and the outbox has still
         self.turn = functools.partial(through, self.turn_once)
@@ -81,6 +78,11 @@ class Attachment:
             _resolve(future, result, error)
         elif not self.loop.is_closed():
             self.loop.call_soon_threadsafe(_resolve, future, result, error)
+
+    def finish(self, future: asyncio.Future[bytes], status: int, address: int, size: int) -> None:
+        """What comes for an Awaited and is no good answer, or comes in another thread."""
+        payload: bytes = memory[address : address + size] if size else b""
+        self.resolve(future, payload, None if status == 0 else error_of(status, "call", payload))
 
     def detach(self) -> None:
         """The context is being closed."""
@@ -185,26 +187,14 @@ class Attachment:
         if self.full:
             self.hold()
         while self.outbox:
-            # At most OPS of them.
-            batch = [item for item, _ in zip(self.outbox.items(), range(OPS))]
-            now = 0
-            for index, (user_data, (bits, _pinned, size, method, reply_bytes_max, deadline, flags, offset, region)) in enumerate(batch):
-                if deadline:
-                    now = now or time.monotonic_ns()
-                    deadline = max(1, deadline - now)
-                self.pack_into(
-                    self.op_bytes, index * 64,
-                    CALL, flags, method, 0, bits, MARK | user_data, 0, offset, size, reply_bytes_max, deadline, region,
-                )  # fmt: skip
-            self.payloads[0 : len(batch)] = [item[1][1] for item in batch]
-            self.sent = [item[0] for item in batch]
-            taken = lib.copyrpc_native_submit_noted(
-                pump._pointer, self.ops, self.payloads, len(batch), pump._reason, self.taken
-            )
+            self.sent = fill_calls(self.outbox, *self.places, OPS)
+            count = len(self.sent)
+            taken = lib.copyrpc_native_submit_noted(pump._pointer, self.ops, self.payloads, count, pump._reason, self.taken)
             self.settle()
-            if taken < len(batch):
+            if taken < count:
                 reason = pump._reason[0]
-                user_data, (bits, *_) = batch[max(taken, 0)]
+                user_data = self.sent[max(taken, 0)]
+                bits = self.outbox[user_data][0]
                 if reason == lib.CRPC_E_AGAIN:
                     self.stall(bits)
                     continue
@@ -286,27 +276,6 @@ class Attachment:
                     del pump._pending[user_data]
                     return
             pump._cancel(bits, user_data)
-
-
-class FutureCall:
-    """A pending call of a coroutine's."""
-
-    __slots__ = ("attachment", "future")
-
-    def __init__(self, attachment: Attachment, future: asyncio.Future[bytes]) -> None:
-        self.attachment = attachment
-        self.future = future
-
-    def _finish(self, status: int, address: int, size: int) -> None:
-        attachment = self.attachment
-        payload: bytes = memory[address : address + size] if size else b""
-        error = None if status == 0 else error_of(status, "call", payload)
-        if attachment.draining and error is None:  # in the loop's own thread
-            future = self.future
-            if not future.done():
-                future.set_result(payload)
-        else:
-            attachment.resolve(self.future, payload, error)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:

@@ -1,4 +1,4 @@
-"""_call.py: an open call, for threads. For coroutines there is _asyncio.FutureCall."""
+"""_call.py: an open call, for threads. For coroutines there is _guards.Awaited."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Union, overl
 from . import _asyncio
 from . import _options as options_module
 from ._call import Call
-from ._guards import through
+from ._guards import Awaited, through
 from ._lane import Lane
 from ._message import Reply
 from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
 from ._records import MARK
-from ._region import RegionSlice, payload_of
+from ._region import RegionSlice, held_payload_of, payload_of
 from ._request import Request, Requests
 from ._reserve import CallReservation, areserve, reserve
 from .errors import CopyrpcError, check, error_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CALL: int = lib.CRPC_OP_CALL
 AFTER: int = lib.CRPC_OP_AFTER
+SIZE_MAX = 0xFFFFFFFF
 
 
 class Endpoint(Lane, Requests):
@@ -196,9 +197,17 @@ class Endpoint(Lane, Requests):
         """Does the same as call, for coroutines. Cancelling the task cancels the call. `request`
         must not change until the call has ended. `after` also means ops that coroutines have begun before."""
         limit = timeout_ns(timeout) if timeout is not None else 0
-        most = self._call_fields(method, reply_bytes_max)
         pump = self._pump
-        pinned, size, flags, offset, region = payload_of(request, pump, "a request")
+        if reply_bytes_max is None and method.__class__ is int and 0 <= method <= 0xFFFF:
+            most = self._options.reply_bytes_max
+        else:
+            most = self._call_fields(method, reply_bytes_max)
+        pinned: Any = request
+        size = flags = offset = region = 0
+        if request.__class__ is bytes:
+            size = len(request)
+        if size == 0 or size > SIZE_MAX:
+            pinned, size, flags, offset, region = held_payload_of(request, pump, "a request")
         if self._error is not None:
             raise self._error_again()
         attachment = pump._attachment
@@ -210,21 +219,18 @@ class Endpoint(Lane, Requests):
         if after:
             await self._poured()
         future: asyncio.Future[bytes] = loop.create_future()
-        pending = _asyncio.FutureCall(attachment, future)
+        pending = Awaited(attachment, future)
         flags |= AFTER if after else 0
         entry = (self._bits, pinned, size, method, most, time.monotonic_ns() + limit if limit else 0, flags, offset, region)
-        user_data = 0
         try:
-            with pump._use:
-                pump._ids = user_data = pump._ids + 1
-                pump._pending[user_data] = pending
-                attachment.outbox[user_data] = entry
-                if not attachment.scheduled:
+            pending.post(pump._use, pump._ids, pump._pending, entry)
+            if not attachment.scheduled:
+                with pump._lock:
                     attachment.schedule()
             return await future
         except BaseException:  # the task was canceled, or a signal handler raised something
-            if user_data and not future.done() or future.cancelled():
-                through(attachment.cancel, self._bits, user_data)
+            if pending.id and not future.done() or future.cancelled():
+                through(attachment.cancel, self._bits, pending.id)
             raise
         finally:
             # The future has the exception, whose traceback has this frame: in that ring, a pinned memoryview would wait for the

@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import struct
 import threading
 import time
 import weakref
@@ -26,7 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
-from ._guards import Hold, Tally, Use, copy_spans, through
+from ._guards import Hold, Results, Tally, Use, copy_spans, through
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
 from ._records import COMPLETION, MARK, OP
@@ -66,8 +65,6 @@ AGAIN: int = lib.CRPC_E_AGAIN
 VISITED = "the context to hand over to"
 
 CAPACITY = 1024
-# copyrpc_native_result.
-_RESULT = struct.Struct("<QqQQ")
 
 #: Polls that find nothing before a waiter goes to sleep.
 _SPINS = 8
@@ -112,17 +109,16 @@ class Sorted:
         self.poll.results = self.results
         self.poll.events = self.events
         self.span_places = (int(ffi.cast("uintptr_t", self.span_ids)), int(ffi.cast("uintptr_t", self.spans)))
-        self.result_bytes = ffi.buffer(self.results)
+        self.results_taken = Results(int(ffi.cast("uintptr_t", self.results)))
         self.event_bytes = ffi.buffer(self.events)
         self.batch: Optional[Batch] = None
-        self.results_taken = 0
         self.events_taken = Tally()
 
     def expect(self, batches: list[Batch]) -> None:
         """Of several threads' batches one goes the quick way."""
         self.batch = batches[0] if batches else None
         self.poll.low, self.poll.high = (self.batch.low, self.batch.high) if self.batch is not None else (0, 0)
-        self.results_taken = self.events_taken.value = 0
+        self.results_taken.taken = self.events_taken.value = 0
 
     def to_batch(self, batch: Batch) -> None:
         poll = self.poll
@@ -153,7 +149,7 @@ class Pump:
         self._put = self._sorted.events_taken.put  # an event, to where it belongs: then it is handed out
         self._reason = ffi.new("int32_t *")
         self._lent: list[Message] = []
-        self._ids = 0  # in user_data with MARK
+        self._ids = Tally()  # in user_data with MARK
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
         self._endpoints: dict[int, Endpoint] = {}
@@ -188,8 +184,8 @@ class Pump:
         return errors.Closed(f"{what} is closed", lib.CRPC_E_CLOSED)
 
     def _next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+        self._ids.value += 1
+        return self._ids.value
 
     # ---- Polling ----
 
@@ -219,9 +215,10 @@ class Pump:
         if batch is not None and poll.spans_count:
             arrived.to_batch(batch)
         pendings = self._pending
-        for user_data, status, address, size in _RESULT.iter_unpack(
-            arrived.result_bytes[arrived.results_taken * _RESULT.size : poll.results_count * _RESULT.size]
-        ):
+        attachment = self._attachment
+        draining = attachment if attachment is not None and attachment.draining else None
+        while (result := arrived.results_taken.hand_out(poll.results_count, pendings, draining)) is not None:
+            user_data, status, address, size = result
             pending = pendings.get(user_data)
             if pending is not None:
                 pending._finish(status, address, size)
@@ -231,7 +228,7 @@ class Pump:
                     if batch.low <= user_data < batch.high:
                         batch.take(user_data, status, address, size)
                         break
-            arrived.results_taken += 1
+            arrived.results_taken.taken += 1
         taken = arrived.events_taken
         events = poll.events_count
         if taken.value < events:

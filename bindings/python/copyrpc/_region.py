@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from ._closing import Closing
+from ._guards import Pins
 from ._native import ffi, lib
 from ._options import ACCESSES, RegionInfo, number, pin, region_info, sized
 from ._queue_options import Remote
@@ -180,6 +181,14 @@ def payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> 
         return ffi.NULL, len(payload), IN_REGION, payload.address - region.address, region.bits
     pinned = pin(payload, name)
     return pinned, len(pinned), 0, 0, 0
+
+
+def held_payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> tuple[Any, int, int, int, int]:
+    """The same for fill_calls, which takes a Pins. (It also takes bytes as they are.)"""
+    if isinstance(payload, RegionSlice):
+        return None, *payload_of(payload, context, name)[1:]
+    pinned = pin(payload, name)
+    return Pins((payload,)), len(pinned), 0, 0, 0
 
 
 def _part(part: slice, address: int, size: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 from . import _asyncio
 from ._call import Call
-from ._guards import through
+from ._guards import Awaited, through
 from ._message import Window
 from ._native import ffi, lib
 from ._options import number
@@ -165,7 +165,7 @@ class CallReservation(Reservation):
         pump = self._endpoint._pump
         attachment = await _asyncio.ready(pump)
         future: asyncio.Future[bytes] = attachment.loop.create_future()
-        pending = _asyncio.FutureCall(attachment, future)
+        pending = Awaited(attachment, future)
         try:
             with pump._use:
                 self._commit_for(pending, payload_bytes)

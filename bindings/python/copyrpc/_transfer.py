@@ -71,9 +71,9 @@ class Transfer(Generic[R]):
         self._buffers = buffers
         self._grouped = grouped
         self._deadline = time.monotonic_ns() + limit_ns if limit_ns else 0
-        self._first = pump._ids + 1
+        self._first = pump._ids.value + 1
         self._left = len(buffers)
-        pump._ids += self._left
+        pump._ids.value += self._left
         self._posted = False
         self._sizes = [0] * self._left
         self._statuses = [0] * self._left

@@ -113,8 +113,8 @@ class WorkArray:
     def _link(self) -> None:
         pump = self.poster._pump
         self.poster._check()
-        self.native.first_id = pump._ids + 1
-        pump._ids += self.native.total
+        self.native.first_id = pump._ids.value + 1
+        pump._ids.value += self.native.total
         pump._works.append(self)
         through(pump._chain_works)
 

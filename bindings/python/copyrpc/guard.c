@@ -53,6 +53,11 @@ static PyObject *guard_put(PyObject *object, PyObject *const *arguments, Py_ssiz
     Py_RETURN_NONE;
 }
 
+unsigned long long copyrpc_tally_next(PyObject *object)
+{
+    return (unsigned long long)++((struct tally *)object)->value;
+}
+
 /* take(queue, list): moves the first item of a deque to the end of a list, in one step. */
 static PyObject *guard_take(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {

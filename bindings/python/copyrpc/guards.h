@@ -11,5 +11,16 @@ int copyrpc_hold_add(PyObject *module);
 int copyrpc_guard_add(PyObject *module);
 int copyrpc_exporter_add(PyObject *module);
 int copyrpc_payloads_add(PyObject *module);
+int copyrpc_futures_add(PyObject *module);
+
+/* Take the lock of a Use, as `with` does, and let it go. Taking it returns 0, or -1 with an exception set. */
+int copyrpc_use_take(PyObject *use);
+void copyrpc_use_let_go(PyObject *use);
+
+/* Counts a Tally up, and returns its value. */
+unsigned long long copyrpc_tally_next(PyObject *tally);
+
+/* Returns where the first payload of a Pins is; NULL if the object is no Pins. */
+void *copyrpc_pins_address(PyObject *object);
 
 #endif

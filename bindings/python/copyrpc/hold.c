@@ -281,24 +281,40 @@ static PyTypeObject hold_type = {
     .tp_getset = hold_attributes,
 };
 
-static PyObject *use_enter(PyObject *object, PyObject *none)
+int copyrpc_use_take(PyObject *object)
 {
     struct use *self = (struct use *)object;
-    (void)none;
     if (self->pointer ==
         Py_None) { /* before the lock: it may be held for as long as closing takes */
         raise_made_by(self->gone);
-        return NULL;
+        return -1;
     }
     if (must_not_hold(self->hold) < 0 || take(self->hold, -1) < 0) {
-        return NULL;
+        return -1;
     }
-    PyObject *pointer = self->pointer;
-    if (pointer == Py_None) {
+    if (self->pointer == Py_None) {
         let_go(self->hold);
         raise_made_by(self->gone);
+        return -1;
+    }
+    return 0;
+}
+
+void copyrpc_use_let_go(PyObject *object)
+{
+    struct hold *hold = ((struct use *)object)->hold;
+    if (is_mine(hold)) { /* a child of fork() has a new lock */
+        let_go(hold);
+    }
+}
+
+static PyObject *use_enter(PyObject *object, PyObject *none)
+{
+    (void)none;
+    if (copyrpc_use_take(object) < 0) {
         return NULL;
     }
+    PyObject *pointer = ((struct use *)object)->pointer;
     Py_INCREF(pointer);
     return pointer;
 }

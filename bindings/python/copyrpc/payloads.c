@@ -175,6 +175,15 @@ static PyObject *copy_spans(PyObject *module, PyObject *const *arguments, Py_ssi
     Py_RETURN_NONE;
 }
 
+void *copyrpc_pins_address(PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, &pins_type)) {
+        return NULL;
+    }
+    struct pins *self = (struct pins *)object;
+    return PyTuple_GET_SIZE(self->payloads) > 0 ? self->addresses[0] : NULL;
+}
+
 static PyMethodDef payloads_functions[] = {
     {"copy_spans", (PyCFunction)(void (*)(void))copy_spans, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,6 +1,8 @@
 """Coroutines: calls, cancellation, servers, one wake-up for many."""
+import array
 import asyncio
 import gc
+import mmap
 import threading
 import time
 
@@ -33,6 +35,42 @@ def test_a_call(server):
         async with connected(server.address) as endpoint:
             assert await endpoint.acall(b"hello", timeout=5.0) == b"hello"
             assert await endpoint.acall(bytearray(b"")) == b""
+
+    run(main())
+
+
+class Named(bytes):
+    pass
+
+
+def test_payloads_of_every_kind(server):
+    async def main():
+        buffers = [b"bytes", bytearray(b"bytearray"), memoryview(b"xsliced")[1:], Named(b"named"), array.array("H", [1, 2]), b"", bytearray()]
+        async with connected(server.address) as endpoint:
+            assert await asyncio.gather(*map(endpoint.acall, buffers)) == [bytes(buffer) for buffer in buffers]
+            buffers[1].append(1)  # which raises BufferError while something holds it
+            held = memoryview(buffers[1])
+            call = asyncio.ensure_future(endpoint.acall(held[:4]))
+            await asyncio.sleep(0)  # it is in the outbox
+            held.release()
+            with pytest.raises(BufferError):
+                buffers[1].append(2)
+            assert await call == b"byte"
+            del call
+            buffers[1].append(2)
+
+    run(main())
+
+
+def test_a_payload_whose_length_does_not_fit(server):
+    no_reserve = 0x4000  # of Linux; Python 3.13 has a name for it
+
+    async def main():
+        async with connected(server.address) as endpoint:
+            with mmap.mmap(-1, (1 << 32) + 5, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve) as huge:
+                with pytest.raises(OverflowError):
+                    await endpoint.acall(huge)
+            assert await endpoint.acall(b"goes on") == b"goes on"
 
     run(main())
 
