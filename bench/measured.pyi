@@ -1,0 +1,6 @@
+from typing import Callable, TypeVar
+
+T = TypeVar("T")
+
+def begin(step: Callable[[], T], /) -> T: ...
+def finish(step: Callable[[], T], /) -> T: ...
