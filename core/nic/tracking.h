@@ -71,11 +71,12 @@ static inline struct tracking_entry *tracking_at(const struct tracking *tracking
 static inline void tracking_post_op(struct tracking *tracking, uint32_t position, uint32_t end,
                                     uint64_t user_data, enum tracking_state state, uint8_t opcode)
 {
-    *tracking_at(tracking, position) = (struct tracking_entry){.user_data = user_data,
-                                                               .position = position,
-                                                               .blocks = (uint16_t)(end - position),
-                                                               .state = (uint8_t)state,
-                                                               .opcode = opcode};
+    struct tracking_entry *entry = tracking_at(tracking, position);
+    entry->user_data = user_data;
+    entry->position = position;
+    entry->blocks = (uint16_t)(end - position);
+    entry->state = (uint8_t)state;
+    entry->opcode = opcode;
     tracking->producer = end;
 }
 

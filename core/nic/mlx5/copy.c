@@ -36,14 +36,17 @@ static void copy_sse2(void *to, const void *from, uint32_t bytes)
 
 __attribute__((target("avx"))) static void copy_avx(void *to, const void *from, uint32_t bytes)
 {
-    __m256i *out = to;
-    const __m256i *in = from;
-    for (uint32_t i = 0; i < bytes / sizeof(*in); i += 2) {
-        __m256i a = _mm256_load_si256(in + i);
-        __m256i b = _mm256_load_si256(in + i + 1);
-        _mm256_stream_si256(out + i, a);
-        _mm256_stream_si256(out + i + 1, b);
-    }
+    uint8_t *const out_end = (uint8_t *)to + bytes;
+    const uint8_t *const in_end = (const uint8_t *)from + bytes;
+    /* One index, which counts up to 0, for both: 9 instructions less for 192 bytes. */
+    intptr_t i = -(intptr_t)bytes;
+    do {
+        __m256i a = _mm256_load_si256((const __m256i *)(const void *)(in_end + i));
+        __m256i b = _mm256_load_si256((const __m256i *)(const void *)(in_end + i + 32));
+        _mm256_stream_si256((__m256i *)(void *)(out_end + i), a);
+        _mm256_stream_si256((__m256i *)(void *)(out_end + i + 32), b);
+        i += COPY_BLOCK_BYTES;
+    } while (i != 0);
 }
 
 __attribute__((target("avx512f"))) static void copy_avx512(void *to, const void *from,
@@ -107,25 +110,21 @@ enum copy_kind copy_choose(void)
     return COPY_WORDS;
 }
 
-void copy_blocks(enum copy_kind kind, void *to, const void *from, uint32_t bytes)
+copy_function *copy_function_of(enum copy_kind kind)
 {
     switch (kind) {
 #if defined(__x86_64__)
     case COPY_SSE2:
-        copy_sse2(to, from, bytes);
-        return;
+        return copy_sse2;
     case COPY_AVX:
-        copy_avx(to, from, bytes);
-        return;
+        return copy_avx;
     case COPY_AVX512:
-        copy_avx512(to, from, bytes);
-        return;
+        return copy_avx512;
 #elif defined(__aarch64__)
     case COPY_NEON:
-        copy_neon(to, from, bytes);
-        return;
+        return copy_neon;
 #endif
     default:
-        copy_words(to, from, bytes);
+        return copy_words;
     }
 }

@@ -26,7 +26,10 @@ enum copy_kind copy_choose(void);
 /* Returns true if this machine supports it. */
 int copy_possible(enum copy_kind kind);
 
-/* Copies `bytes`, a multiple of 64, between addresses that are multiples of 64. */
-void copy_blocks(enum copy_kind kind, void *to, const void *from, uint32_t bytes);
+/* Copies `bytes`, a multiple of 64 and not 0, between addresses that are multiples of 64. */
+typedef void copy_function(void *to, const void *from, uint32_t bytes);
+
+/* Returns the function of a kind that is possible. */
+copy_function *copy_function_of(enum copy_kind kind);
 
 #endif

@@ -22,7 +22,7 @@ struct doorbell {
     uint8_t *address;
     uint32_t push_bytes; /* size of a buffer; 0 = plain doorbells only */
     uint32_t turn;       /* offset of the next buffer */
-    enum copy_kind copy;
+    copy_function *copy;
     uint32_t users; /* queue pairs that use it */
 };
 
@@ -38,7 +38,7 @@ static inline void doorbell_ring(struct doorbell *doorbell, const void *wqe)
 /* Pushes WQEs that lie one after the other. `bytes` is a multiple of 64, at most push_bytes. */
 static inline void doorbell_push(struct doorbell *doorbell, const void *wqes, uint32_t bytes)
 {
-    copy_blocks(doorbell->copy, doorbell->address + doorbell->turn, wqes, bytes);
+    doorbell->copy(doorbell->address + doorbell->turn, wqes, bytes);
     barrier_after_doorbell();
     doorbell->turn ^= doorbell->push_bytes;
 }

@@ -46,13 +46,17 @@ struct mlx5_nic {
     uint32_t send_events_unacked;
 };
 
+/* Batches of calls are so many bytes, or a multiple. */
+#define MLX5_PUSH_UNIT_BYTES 32u
+
 /* The tracking table has an entry for each WQE, signaled or not, because an error CQE may belong to
  * any WQE. user_data is the number of WQEs posted so far, including this one. */
 struct mlx5_queue_pair {
     struct device_queue_pair device;
     struct send_queue queue;
     struct tracking tracking;
-    bool fence_wanted;       /* the WQE at fence_position must have a fence */
+    uint32_t push_units; /* a WRITE of so many units is copied into its WQE, and that is pushed */
+    bool fence_wanted;   /* the WQE at fence_position must have a fence */
     uint32_t fence_position; /* behind a bind or an invalidate */
 };
 

@@ -105,12 +105,84 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
         opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);
 }
 
+/* Half a unit, in one load or store. */
+typedef uint64_t half_unit __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Whole units, and not none. */
+static inline void copy_units(uint8_t *to, const uint8_t *from, uint32_t bytes)
+{
+    intptr_t i = -(intptr_t)bytes; /* one index for both, which counts up to 0 */
+    to += bytes;
+    from += bytes;
+    do {
+        const half_unit low = *(const half_unit *)(const void *)(from + i);
+        const half_unit high = *(const half_unit *)(const void *)(from + i + sizeof(low));
+        *(half_unit *)(void *)(to + i) = low;
+        *(half_unit *)(void *)(to + i + sizeof(low)) = high;
+        i += MLX5_PUSH_UNIT_BYTES;
+    } while (i != 0);
+}
+
+/* None of the three is inlined, since its frame would be that of the others. */
+static __attribute__((noinline)) void post_one_of_several(struct nic_queue_pair *base,
+                                                          const struct nic_transfer *transfer,
+                                                          uint32_t flags)
+{
+    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, true, transfer, flags);
+}
+
+static __attribute__((noinline)) void
+post_and_ring(struct nic_queue_pair *base, const struct nic_transfer *transfer, uint32_t flags)
+{
+    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, true, transfer, flags);
+    ring(to_mlx5_queue_pair(base));
+}
+
+/* A call that is waited for is a short WRITE, of which the device hears at once, and which has all of a push. It needs nothing
+ * of what others may need, and is written here, 70 instructions less: no filler, no fence, no doorbell for several WQEs,
+ * no copy of any length. */
+static __attribute__((noinline)) void
+post_and_push(struct nic_queue_pair *base, const struct nic_transfer *transfer, uint32_t flags)
+{
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    struct send_queue *queue = &queue_pair->queue;
+    const uint32_t bytes = transfer->bytes, position = queue->producer;
+    /* Rotated, it is a small number only if it is whole units. */
+    const uint32_t units = bytes / MLX5_PUSH_UNIT_BYTES | bytes << 27;
+    const uint32_t blocks = wqe_blocks(WQE_PUSH_HEAD_BYTES + bytes), end = position + blocks;
+    static_assert(MLX5_PUSH_UNIT_BYTES == 1u << 5, "rotated by so much");
+    const uint32_t place = position & queue->mask;
+    if (unlikely(units - 1 >= queue_pair->push_units || place + blocks - 1 > queue->mask ||
+                 position != queue->rung || queue_pair->fence_wanted || base->failed)) {
+        post_and_ring(base, transfer, flags);
+        return;
+    }
+    assert(nic_send_room(base) > 0);
+    uint8_t *const wqe = queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
+    struct mlx5_wqe_inl_data_seg *const segment = wqe_remote_address(
+        wqe + sizeof(struct mlx5_wqe_ctrl_seg), transfer->remote_address, transfer->remote_key);
+    segment->byte_count = htobe32(bytes | MLX5_INLINE_SEG);
+    copy_units((uint8_t *)(segment + 1), (const uint8_t *)(uintptr_t)transfer->local_address,
+               bytes);
+    base->stats.inline_wqes++;
+    const uint8_t control = nic_post_count(base, flags) ? MLX5_WQE_CTRL_CQ_UPDATE : 0;
+    const uint32_t wqe_units = (WQE_PUSH_HEAD_BYTES + bytes + WQE_UNIT_BYTES - 1) / WQE_UNIT_BYTES;
+    wqe_control(wqe, position, MLX5_OPCODE_RDMA_WRITE_IMM, queue->number, wqe_units, control,
+                htonl(transfer->immediate));
+    to_device_nic(base->nic)->send_outstanding++;
+    tracking_post(&queue_pair->tracking, position, end, base->posted, TRACKING_SIGNALED);
+    queue->last = position;
+    send_queue_push(queue, wqe, blocks, end);
+    base->stats.doorbells++; /* as queue->rings */
+}
+
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                uint32_t flags)
 {
-    post_write(base, MLX5_OPCODE_RDMA_WRITE_IMM, true, transfer, flags);
-    if (flags & NIC_POST_RING) {
-        ring(to_mlx5_queue_pair(base));
+    if (likely(flags & NIC_POST_RING)) {
+        post_and_push(base, transfer, flags);
+    } else {
+        post_one_of_several(base, transfer, flags);
     }
 }
 

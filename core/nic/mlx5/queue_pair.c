@@ -51,8 +51,10 @@ struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp
     if (!one) {
         return NULL;
     }
-    one->doorbell = (struct doorbell){
-        .address = found->bf.reg, .push_bytes = found->bf.size, .copy = copy_choose(), .users = 1};
+    one->doorbell = (struct doorbell){.address = found->bf.reg,
+                                      .push_bytes = found->bf.size,
+                                      .copy = copy_function_of(copy_choose()),
+                                      .users = 1};
     one->next = nic->doorbells;
     nic->doorbells = one;
     return &one->doorbell;
@@ -106,7 +108,15 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
                                             .doorbell = mlx5_doorbell_take(nic, &found)};
     queue_pair->tracking = (struct tracking){
         .entries = lines_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
-    return queue_pair->queue.doorbell && queue_pair->tracking.entries ? 0 : ENOMEM;
+    if (!queue_pair->queue.doorbell || !queue_pair->tracking.entries) {
+        return ENOMEM;
+    }
+    const uint32_t push_bytes = queue_pair->queue.doorbell->push_bytes;
+    const uint32_t head = WQE_PUSH_HEAD_BYTES;
+    queue_pair->push_units = (uint32_t)minimum(nic->device.base.inline_bytes_max,
+                                               push_bytes > head ? push_bytes - head : 0) /
+                             MLX5_PUSH_UNIT_BYTES;
+    return 0;
 }
 
 static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, struct ibv_qp *qp)

@@ -84,6 +84,21 @@ static inline void *send_queue_begin(struct send_queue *queue, uint32_t blocks, 
     return queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
 }
 
+/* Pushes a WQE that ends at `end`, as the only one since the last doorbell: it is in one piece, and small enough. */
+static inline void send_queue_push(struct send_queue *queue, const void *wqe, uint32_t blocks,
+                                   uint32_t end)
+{
+    struct doorbell *doorbell = queue->doorbell;
+    queue->producer = end;
+    queue->rings++;
+    barrier_before_record();
+    *(volatile uint32_t *)queue->record = htobe32(end & 0xffffu);
+    barrier_before_doorbell();
+    queue->rung = end;
+    doorbell_push(doorbell, wqe, blocks * WQE_BLOCK_BYTES);
+    queue->pushes++;
+}
+
 /* Rings one doorbell for everything posted since the last. Pushes the WQEs if they are in one piece
  * and small enough; otherwise the device reads them by DMA. */
 static inline void send_queue_ring(struct send_queue *queue)

@@ -78,8 +78,10 @@ static struct mlx5_queue_pair *make_queue_pair(uint32_t number)
 {
     struct mlx5_queue_pair *queue_pair = calloc(1, sizeof(*queue_pair));
     struct mlx5_doorbell *doorbell = calloc(1, sizeof(*doorbell));
-    doorbell->doorbell = (struct doorbell){
-        .address = rig.device_register, .push_bytes = 256, .copy = copy_choose(), .users = 1};
+    doorbell->doorbell = (struct doorbell){.address = rig.device_register,
+                                           .push_bytes = 256,
+                                           .copy = copy_function_of(copy_choose()),
+                                           .users = 1};
     doorbell->next = rig.nic.doorbells;
     rig.nic.doorbells = doorbell;
     rig.qp = (struct ibv_qp){.qp_num = number, .send_cq = &rig.cq, .recv_cq = &rig.cq};

@@ -100,8 +100,10 @@ static void make(enum nic_queue_table table, bool shared, uint64_t seed)
     rig.queue.receive_buffer = rig.receive_buffer;
     rig.queue.receive_stride = 16;
     rig.queue.receive_record = &rig.receive_record;
-    rig.doorbell = (struct doorbell){
-        .address = rig.device_register, .push_bytes = 256, .copy = copy_choose(), .users = 1};
+    rig.doorbell = (struct doorbell){.address = rig.device_register,
+                                     .push_bytes = 256,
+                                     .copy = copy_function_of(copy_choose()),
+                                     .users = 1};
     rig.queue.sends = (struct send_queue){.buffer = rig.ring,
                                           .mask = BLOCKS - 1,
                                           .number = NUMBER,

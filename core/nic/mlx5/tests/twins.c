@@ -127,8 +127,10 @@ static void take_over(struct twin *twin)
     take_over_cq(twin->receive_cq, &twin->receives);
     assert_int_equal(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP), 0);
     assert_int_equal(found.sq.stride, 64);
-    twin->doorbell = (struct doorbell){
-        .address = found.bf.reg, .push_bytes = found.bf.size, .copy = copy_choose(), .users = 1};
+    twin->doorbell = (struct doorbell){.address = found.bf.reg,
+                                       .push_bytes = found.bf.size,
+                                       .copy = copy_function_of(copy_choose()),
+                                       .users = 1};
     twin->queue = (struct send_queue){.buffer = found.sq.buf,
                                       .mask = found.sq.wqe_cnt - 1,
                                       .number = twin->sender->qp_num,

@@ -213,9 +213,9 @@ static bool pushes_of_copyrpc(void)
     for (size_t i = 0; i < 2; i++) {
         for (uint32_t bytes = BLOCK; bytes <= 4 * BLOCK; bytes += BLOCK) {
             fill(source, PAGE);
-            copy_blocks(kinds[i], plain + 2048, source, bytes);
+            copy_function_of(kinds[i])(plain + 2048, source, bytes);
             traps = 0;
-            copy_blocks(kinds[i], protected_page + 2048, source, bytes);
+            copy_function_of(kinds[i])(protected_page + 2048, source, bytes);
             if (memcmp(plain, alias, PAGE) != 0 || traps != 1) {
                 printf("# push %zu of %u bytes: %u traps\n", i, bytes, traps);
                 return false;

@@ -80,8 +80,8 @@ static void pushes_of_copyrpc_are_one_trap(void **state)
         for (uint32_t bytes = BLOCK; bytes <= 4 * BLOCK && copy_possible(kinds[i]);
              bytes += BLOCK) {
             catch_stores();
-            copy_blocks(kinds[i], plain + 2048, source(), bytes);
-            copy_blocks(kinds[i], protected_page + 2048, source(), bytes);
+            copy_function_of(kinds[i])(plain + 2048, source(), bytes);
+            copy_function_of(kinds[i])(protected_page + 2048, source(), bytes);
             expect_same(1, "a push", bytes, 2048, kinds[i]);
             possible++;
         }
