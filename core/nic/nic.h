@@ -339,7 +339,7 @@ struct nic_operations {
     void (*post_invalidate)(struct nic_queue_pair *queue_pair, struct nic_window *window,
                             uint32_t flags);
     void (*ring_doorbell)(struct nic_queue_pair *queue_pair);
-    /* Takes up to `capacity` completions, and returns how many. Decrements nic->receives_posted for
+    /* Takes up to `capacity` completions, which is not 0, and returns how many. Decrements nic->receives_posted for
      * each receive. */
     uint32_t (*poll)(struct nic *nic, struct nic_completion *completions, uint32_t capacity);
     /* Posts receives until receives_posted == receive_depth, with one doorbell or one linked

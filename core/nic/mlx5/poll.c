@@ -192,6 +192,40 @@ poll_compressed(struct mlx5_nic *nic, struct nic_completion *completions, uint32
     return poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
 }
 
+/* There is a receive. Takes it if it is as most are, and alone: so a lone call comes, which takes some 50 instructions less
+ * without the frame and the loops of poll_plain. Otherwise returns false. */
+static inline bool take_lone(struct mlx5_nic *nic, struct nic_completion *completion)
+{
+    struct completion_queue *queue = &nic->receives;
+    const struct mlx5_cqe64 *entry = (const struct mlx5_cqe64 *)(const void *)queue->place;
+    uint8_t *const next = queue->place + queue->stride;
+    barrier_after_owner();
+    const uint32_t index = be16toh(entry->wqe_counter);
+    /* The last place of the queue is left to the others, and so is an index that does not exist. */
+    if (unlikely(completion_opcode(entry) != MLX5_CQE_RESP_WR_IMM || next == queue->end ||
+                 index >= nic->receive_queue.entries) ||
+        completion_is_ours((const struct mlx5_cqe64 *)(const void *)next, queue->lap,
+                           COMPLETION_PLAIN) ||
+        (nic->device.send_outstanding != 0 &&
+         unlikely(completion_queue_ready(&nic->sends, COMPLETION_PLAIN)))) {
+        return false;
+    }
+    completion->queue_pair_number = completion_number(entry);
+    completion->kind = NIC_COMPLETION_RECEIVE;
+    completion->immediate = be32toh(entry->imm_inval_pkey);
+    completion->byte_count = be32toh(entry->byte_cnt);
+    receive_queue_free(&nic->receive_queue, index);
+    const uint32_t consumer = queue->consumer + 1;
+    queue->place = next;
+    queue->consumer = consumer;
+    queue->released = consumer;
+    barrier_before_release();
+    *(volatile uint32_t *)queue->record = htobe32(consumer & 0xffffffu);
+    nic->device.base.receives_posted--;
+    nic->device.base.completions++;
+    return true;
+}
+
 static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_layout layout)
 {
     return !completion_queue_ready(&nic->receives, layout) &&
@@ -202,8 +236,16 @@ static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_l
 uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
+    assert(capacity > 0);
     if (likely(nic->receives.layout == COMPLETION_PLAIN)) {
-        return nothing_to_poll(nic, COMPLETION_PLAIN) ? 0 : poll_plain(nic, completions, capacity);
+        if (completion_queue_ready(&nic->receives, COMPLETION_PLAIN)) {
+            return take_lone(nic, completions) ? 1 : poll_plain(nic, completions, capacity);
+        }
+        if (nic->device.send_outstanding == 0 ||
+            likely(!completion_queue_ready(&nic->sends, COMPLETION_PLAIN))) {
+            return 0;
+        }
+        return poll_plain(nic, completions, capacity);
     }
     return nothing_to_poll(nic, COMPLETION_COMPRESSED)
                ? 0
