@@ -16,6 +16,10 @@
 #define assume(condition) assert(condition)
 #endif
 
+/* What follows is loaded after what is stored before: then no register keeps it meanwhile, and a long function may do without
+ * saving any. */
+#define store_first() __asm__ volatile("" : : : "memory")
+
 #define CACHE_LINE_BYTES 64
 
 #define container_of(pointer, type, member)                                                        \

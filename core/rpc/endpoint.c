@@ -14,10 +14,9 @@
 
 static void init_links(struct rpc_endpoint *endpoint)
 {
-    struct list *links[] = {&endpoint->work_link,         &endpoint->ready_link,
-                            &endpoint->release_link,      &endpoint->failing_link,
-                            &endpoint->acknowledged_link, &endpoint->lane.done_link,
-                            &endpoint->lane.failing_link};
+    struct list *links[] = {&endpoint->work_link,      &endpoint->ready_link,
+                            &endpoint->failing_link,   &endpoint->acknowledged_link,
+                            &endpoint->lane.done_link, &endpoint->lane.failing_link};
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
         list_init(links[i]);
     }
@@ -251,6 +250,8 @@ static void detach(struct link *link)
 static void opened(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
+    endpoint->out.transfer.local_key = endpoint->out.staging.memory.local_key;
+    endpoint->out.transfer.remote_key = endpoint->peer.ring_key;
     rpc_set_bars(endpoint);
     link_connected(link);
     rpc_lane_opened(endpoint);
@@ -381,7 +382,7 @@ static bool has_pending(const struct rpc_endpoint *endpoint)
 static bool quiet(const struct link *link)
 {
     const struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    return !has_pending(endpoint) && !(link->closed && list_linked(&endpoint->release_link));
+    return !has_pending(endpoint) && !(link->closed && chain_linked(&endpoint->release_link));
 }
 
 static void fold_queue_pair_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
@@ -471,7 +472,7 @@ static void destroy(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     clear_timers(endpoint);
-    list_remove(&endpoint->release_link);
+    chain_remove(&endpoint->engine->release, &endpoint->release_link);
     list_remove(&endpoint->failing_link);
     unprepare(link);
     rpc_stats_add(&endpoint->engine->retired, &endpoint->stats);

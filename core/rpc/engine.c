@@ -14,12 +14,13 @@
 
 static void init_lists(struct rpc_engine *engine)
 {
-    struct list *lists[] = {&engine->work,    &engine->urgent,     &engine->ready,
-                            &engine->release, &engine->ended,      &engine->acknowledged,
-                            &engine->failing, &engine->lanes_done, &engine->lanes_failing};
+    struct list *lists[] = {&engine->work,       &engine->urgent,       &engine->ready,
+                            &engine->ended,      &engine->failing,      &engine->acknowledged,
+                            &engine->lanes_done, &engine->lanes_failing};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         list_init(lists[i]);
     }
+    chain_init(&engine->release);
 }
 
 int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struct handles *handles,
@@ -151,7 +152,18 @@ static inline void take(void *engine, const struct nic_completion *completion)
 
 void engine_take_completions(struct rpc_engine *engine)
 {
-    while (nic_drain(engine->nic, take, engine)) {
+    struct nic_completion completions[NIC_DRAIN_MAX];
+    engine_take_completions_from(
+        engine, completions,
+        engine->nic->operations->poll(engine->nic, completions, NIC_DRAIN_MAX));
+}
+
+void engine_take_completions_from(struct rpc_engine *engine, struct nic_completion *completions,
+                                  uint32_t count)
+{
+    if (nic_drain_from(engine->nic, completions, count, take, engine)) {
+        while (nic_drain(engine->nic, take, engine)) {
+        }
     }
     if (unlikely(!list_empty(&engine->lanes_failing))) {
         engine_end_lanes(engine);

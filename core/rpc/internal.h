@@ -4,6 +4,7 @@
  *   engine.c    creation of the engine; completions of the device
  *   poll.c      the steps of a poll, and their order
  *   send.c      calls, replies, the open batch, mailbox READs
+ *   lone.c      a call or reply that is alone, up to the device; message.h: shared with send.c
  *   receive.c   arrivals, checks of them, views, release
  *   gather.c    messages whose payload the device reads from a region
  *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
@@ -21,12 +22,15 @@
 #define CORE_RPC_INTERNAL_H
 
 #include <assert.h>
+#include <string.h>
 
+#include "base/chain.h"
 #include "base/list.h"
 #include "base/output.h"
 #include "base/table.h"
 #include "base/wheel.h"
 #include "lane/lane.h"
+#include "nic/drain.h"
 #include "nic/queue.h"
 #include "link/link.h"
 #include "rpc/ring.h"
@@ -159,7 +163,8 @@ struct rpc_out {
     uint64_t request_sent;     /* of those in batches that were sent */
     uint64_t request_limit;    /* the peer's, as last known */
     uint64_t batches_sent;
-    uint64_t batch_limit; /* the peer's, as last known */
+    uint64_t batch_limit;         /* the peer's, as last known */
+    struct nic_transfer transfer; /* of the batch that was sent last; its keys are those of all */
 };
 
 /* Calls of this side. */
@@ -342,7 +347,7 @@ struct rpc_endpoint {
     /* -- lists of the engine -- */
     struct list work_link;         /* may have something to send; on engine->work or ->urgent */
     struct list ready_link;        /* has arrivals to parse */
-    struct list release_link;      /* has views to end */
+    struct chain release_link;     /* has views to end */
     struct list acknowledged_link; /* has acknowledged replies to report */
     struct list failing_link;      /* must be drained */
 
@@ -375,8 +380,8 @@ struct rpc_engine {
     struct list work;   /* flushed by the next poll */
     struct list urgent; /* flushed at the end of this submit */
     struct list ready;
-    struct list release;
-    struct list ended; /* struct rpc_call, by timer.link */
+    struct chain release; /* endpoints whose views the next poll ends */
+    struct list ended;    /* struct rpc_call, by timer.link */
     struct list acknowledged;
     struct list failing;
     struct table queue_pairs; /* number -> struct rpc_endpoint */
@@ -389,6 +394,7 @@ struct rpc_engine {
     uint32_t endpoint_count;
     uint32_t endpoints_max;
     uint32_t window_sum;
+    struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
     uint64_t unknown_reported; /* how many of nic->unknown_completions were logged */
     crpc_stats retired;        /* sums of destroyed endpoints, and the engine's own counters */
 };
@@ -399,7 +405,11 @@ static inline struct rpc_engine *engine_of_group(const struct link_group *group)
 }
 
 /* engine.c */
+/* Polls the device until it is empty. */
 void engine_take_completions(struct rpc_engine *engine);
+/* The same after the first poll, which has given `count` of NIC_DRAIN_MAX completions. */
+void engine_take_completions_from(struct rpc_engine *engine, struct nic_completion *completions,
+                                  uint32_t count);
 void rpc_device_event(struct link_group *group, const struct cm_event *event);
 
 /* send.c */
@@ -497,6 +507,10 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);
+/* The same, and takes what it brings at once: nothing else waits to be taken, of no endpoint. Returns how many completions it
+ * has given. */
+uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
+                                crpc_completion *completions, uint32_t capacity);
 void engine_emit_arrivals(struct rpc_engine *engine, struct output *output);
 void engine_release(struct rpc_engine *engine);
 void endpoint_publish(struct rpc_endpoint *endpoint);
@@ -520,8 +534,9 @@ static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
     assert(call && call->state == CALL_FREE);
     endpoint->calls.first_free = call->next_free;
     endpoint->calls.used++;
-    call->call_id += 1u << WIRE_CALL_INDEX_BITS; /* the next generation; it wraps around */
-    call->state = CALL_LIVE;
+    /* The next generation, which wraps around; and the state in the same word: CALL_LIVE. */
+    const uint64_t call_id = (uint32_t)(call->call_id + (1u << WIRE_CALL_INDEX_BITS));
+    memcpy(&call->call_id, &call_id, sizeof(call_id));
     return call;
 }
 

@@ -368,6 +368,7 @@ bool rpc_lane_device_event(struct rpc_engine *engine, const struct cm_event *eve
         endpoint->lane.failure = (struct nic_completion){
             .queue_pair_number = event->queue_pair_number, .status = NIC_ERROR_OTHER};
         list_append_once(&engine->lanes_failing, &endpoint->lane.failing_link);
+        engine->links.attention = true;
     }
     return endpoint != NULL;
 }

@@ -1,10 +1,18 @@
 /* poll.c: poll: what it does in which order, and why in that order; and what those who sleep ask. */
+#include "nic/drain.h"
 #include "rpc/internal.h"
 
-static void flush_work(struct rpc_engine *engine)
+static __attribute__((noinline)) void flush_work_now(struct rpc_engine *engine)
 {
-    while (!list_empty(&engine->work)) {
+    do {
         endpoint_flush(list_entry(engine->work.next, struct rpc_endpoint, work_link));
+    } while (!list_empty(&engine->work));
+}
+
+static inline void flush_work(struct rpc_engine *engine)
+{
+    if (!list_empty(&engine->work)) {
+        flush_work_now(engine);
     }
 }
 
@@ -51,7 +59,7 @@ static bool rest_waits(const struct rpc_engine *engine)
 {
     return !list_empty(&engine->ended) || !list_empty(&engine->acknowledged) ||
            !list_empty(&engine->failing) || !list_empty(&engine->lanes_done) ||
-           link_rest_waits(&engine->links);
+           !list_empty(&engine->lanes_failing) || link_rest_waits(&engine->links);
 }
 
 static __attribute__((noinline)) void emit_after(struct rpc_engine *engine, struct output *output)
@@ -66,11 +74,57 @@ static __attribute__((noinline)) void emit_after(struct rpc_engine *engine, stru
 
 bool rpc_something_waits(const struct rpc_engine *engine)
 {
-    return !list_empty(&engine->ready) || !list_empty(&engine->lanes_failing) ||
-           rest_waits(engine) || link_cm_waits(&engine->links);
+    return !list_empty(&engine->ready) || rest_waits(engine) || link_cm_waits(&engine->links);
 }
 
-/* The order matters in five places:
+/* Nothing waits to be given but what the device may have. */
+static inline bool nothing_waits(const struct rpc_engine *engine)
+{
+    return likely(!engine->links.attention && list_empty(&engine->ready) &&
+                  !link_cm_waits(&engine->links));
+}
+
+/* The endpoint, if what the device has given is a batch of one that is connected. Otherwise NULL. */
+static inline struct rpc_endpoint *lone_arrival(const struct rpc_engine *engine)
+{
+    const struct nic_completion *completion = engine->polled;
+    if (unlikely(completion->kind != NIC_COMPLETION_RECEIVE)) {
+        return NULL;
+    }
+    struct rpc_endpoint *endpoint = table_get(&engine->queue_pairs, completion->queue_pair_number);
+    return likely(endpoint && endpoint->link.state == CRPC_STATE_CONNECTED &&
+                  !endpoint->in.distrusted)
+               ? endpoint
+               : NULL;
+}
+
+/* What comes behind arrivals. */
+static inline uint32_t take_late(struct rpc_engine *engine, crpc_completion *completions,
+                                 struct output *output)
+{
+    link_expire(&engine->links);
+    if (unlikely(engine->links.attention)) {
+        emit_after(engine, output);
+    }
+    assert(engine->links.attention || !rest_waits(engine));
+    flush_work(engine); /* limits that have just come may let something go */
+    uint32_t count = (uint32_t)(output->next - completions);
+    if (count == 0) {
+        engine->retired.polls_empty++;
+    }
+    engine->links.now_ns = 0;
+    return count;
+}
+
+static __attribute__((noinline)) uint32_t take_late_alone(struct rpc_engine *engine,
+                                                          crpc_completion *completions,
+                                                          uint32_t given, uint32_t capacity)
+{
+    struct output output = {.next = completions + given, .end = completions + capacity};
+    return take_late(engine, completions, &output);
+}
+
+/* The steps of a poll from the device on. The order matters in five places:
  *  - views end first, so that the limits sent with what has gathered are the latest;
  *  - rdma_cm is asked after the device, and drains the device again before it believes a
  *    disconnect, so that what the peer sent before it left is not lost;
@@ -78,31 +132,47 @@ bool rpc_something_waits(const struct rpc_engine *engine)
  *    a flood does not starve them;
  *  - deadlines come after arrivals: a response that is here wins;
  *  - DISCONNECTED comes last, when nothing of the endpoint is pending any more. */
-uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
+static __attribute__((noinline)) uint32_t take_all(struct rpc_engine *engine, uint32_t count,
+                                                   crpc_completion *completions, uint32_t capacity)
 {
-    assert(completions || capacity == 0);
-    assert(list_empty(&engine->urgent)); /* rpc_submit_end */
     struct output output = {.next = completions, .end = completions + capacity};
-    engine->epoch++;
-    engine->links.now_ns = 0;
-    engine_release(engine);
-    flush_work(engine);
-    engine_take_completions(engine);
+    engine_take_completions_from(engine, engine->polled, count);
     link_poll_cm(&engine->links);
     if (unlikely(engine->links.attention)) {
         emit_before(engine, &output);
     }
     engine_emit_arrivals(engine, &output);
-    link_expire(&engine->links);
-    if (unlikely(engine->links.attention)) {
-        emit_after(engine, &output);
-    }
-    assert(engine->links.attention || !rest_waits(engine));
-    flush_work(engine); /* limits that have just come may let something go */
-    uint32_t count = (uint32_t)(output.next - completions);
-    if (count == 0) {
-        engine->retired.polls_empty++;
-    }
+    return take_late(engine, completions, &output);
+}
+
+uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
+{
+    assert(completions || capacity == 0);
+    assert(list_empty(&engine->urgent)); /* rpc_submit_end */
+    engine->epoch++;
     engine->links.now_ns = 0;
-    return count;
+    engine_release(engine);
+    flush_work(engine);
+    const uint32_t count =
+        engine->nic->operations->poll(engine->nic, engine->polled, NIC_DRAIN_MAX);
+    if (unlikely(count > 1) || !nothing_waits(engine)) {
+        return take_all(engine, count, completions, capacity);
+    }
+    /* Most polls find nothing, or one batch: then the order of the steps is its own. */
+    uint32_t given = 0;
+    if (count == 1) {
+        struct rpc_endpoint *endpoint = lone_arrival(engine);
+        if (unlikely(!endpoint)) {
+            return take_all(engine, count, completions, capacity);
+        }
+        given = endpoint_arrival_alone(endpoint, engine->polled->immediate, completions, capacity);
+    } else if (unlikely(engine->nic->unknown_completions != engine->unknown_reported)) {
+        return take_all(engine, count, completions, capacity);
+    }
+    if (unlikely(engine->links.wheel.count != 0 || engine->links.attention ||
+                 !list_empty(&engine->work))) {
+        return take_late_alone(engine, completions, given, capacity);
+    }
+    engine->retired.polls_empty += given == 0;
+    return given;
 }

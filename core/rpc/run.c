@@ -26,9 +26,6 @@
 /* The compiler forgets how it came by the variable: it neither makes it anew, nor keeps another for its sake. */
 #define forget_origin(variable) __asm__ volatile("" : "+r"(variable))
 
-/* What follows is loaded after what is stored before: then no register keeps it meanwhile. */
-#define store_first() __asm__ volatile("" : : : "memory")
-
 /* Takes an amount from what is left, if there is as much: one subtraction and a look at its borrow. */
 static inline bool take_from(uint64_t *left, uint64_t amount)
 {
