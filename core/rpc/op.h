@@ -4,7 +4,10 @@
 #ifndef CORE_RPC_OP_H
 #define CORE_RPC_OP_H
 
+#include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "base/abi.h"
 
@@ -12,6 +15,26 @@ static inline bool op_payload_fits(const crpc_op *op, uint64_t payload_bytes)
 {
     uint64_t end = op->payload_offset + op->payload_bytes;
     return end <= payload_bytes && end >= op->payload_offset;
+}
+
+/* What is a valid CALL: opcode and flags are compared as one. */
+static inline bool op_is_call(const crpc_op *op)
+{
+    uint16_t head;
+    memcpy(&head, op, sizeof(head));
+    return head == CRPC_OP_CALL && ((uint32_t)op->status | op->token | op->region.bits) == 0;
+}
+
+/* What is a valid REPLY that is quiet, as most are: opcode, flags and method are compared as one. */
+static inline bool op_is_quiet_reply(const crpc_op *op)
+{
+    uint32_t head;
+    static_assert(offsetof(crpc_op, opcode) == 0 && offsetof(crpc_op, flags) == 1 &&
+                      offsetof(crpc_op, method) == 2 && offsetof(crpc_op, status) == 4,
+                  "the head of an op");
+    memcpy(&head, op, sizeof(head));
+    return head == (CRPC_OP_REPLY | CRPC_OP_QUIET << 8) && op->status >= 0 &&
+           (op->reply_bytes_max | op->timeout_ns | op->region.bits) == 0;
 }
 
 static inline bool op_call_valid(const crpc_op *op)

@@ -46,6 +46,12 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats);
  * op->payload_bytes bytes. The caller calls rpc_submit_end after the last op of a series. */
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 int32_t rpc_reply(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+/* The same and rpc_submit_end, for an op that is a series by itself: a valid CALL, or a valid REPLY that is quiet. Return how many were accepted, and why no more: in *reason,
+ * unless it is NULL. */
+uint32_t rpc_call_alone(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload,
+                        int32_t *reason);
+uint32_t rpc_reply_alone(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload,
+                         int32_t *reason);
 /* Accept ops from the first on, up to one that is not of this kind, not to the first one's endpoint, not valid (op.h), or not
  * possible now. count is at least 1. The payloads are at their offsets from `payload`, within payload_bytes. Each returns how
  * many it has accepted. rpc_call, or rpc_reply, says why the next one is not possible. */

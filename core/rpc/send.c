@@ -5,17 +5,9 @@
 
 #include "base/copy.h"
 #include "rpc/internal.h"
+#include "rpc/message.h"
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
-
-/* Header and the zeros after the payload. The last unit is cleared whole before anything is
- * written to it, which needs no branch on how many bytes of it the payload takes. */
-static inline void write_header(uint8_t *place, uint64_t message_bytes,
-                                const struct wire_message *header)
-{
-    memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
-    memcpy(place, header, sizeof(*header));
-}
 
 void rpc_make_urgent(struct rpc_endpoint *endpoint)
 {
@@ -54,17 +46,6 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     return refuse(endpoint, endpoint->out.request_produced + charge > endpoint->out.request_limit);
 }
 
-/* What is too big for ever is too big for the limits of the moment, too. */
-static inline bool call_possible(const struct rpc_endpoint *endpoint, const crpc_op *op)
-{
-    return likely(endpoint->call_bar == CRPC_OK &&
-                  endpoint->out.request_produced + wire_charge(op->payload_bytes) <=
-                      endpoint->out.request_limit &&
-                  endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <=
-                      endpoint->calls.reply_budget &&
-                  endpoint->calls.first_free && endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
-}
-
 /* Not inlined, since its frame would be that of each call. */
 __attribute__((noinline)) void call_set_deadline(struct rpc_call *call, uint64_t timeout_ns)
 {
@@ -83,26 +64,12 @@ void rpc_first_call(struct rpc_endpoint *endpoint)
 /* Books a possible call whose message lies at `place`. */
 static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t *place)
 {
-    uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    struct rpc_call *call = call_take(endpoint);
-    if (unlikely(endpoint->calls.live++ == 0)) {
+    if (unlikely(endpoint->calls.live == 0)) {
         rpc_first_call(endpoint);
     }
-    call->user_data = op->user_data;
-    call->reply_bytes_max = op->reply_bytes_max;
-    call->method = op->method;
-    call->kind = WIRE_REQUEST;
-    call->allowance = wire_charge(op->reply_bytes_max);
-    write_header(place, message_bytes,
-                 &(struct wire_message){.payload_bytes = op->payload_bytes,
-                                        .call_id = call->call_id,
-                                        .limit_or_status = op->reply_bytes_max,
-                                        .method = op->method,
-                                        .kind = WIRE_REQUEST});
+    const uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
+    struct rpc_call *call = rpc_write_call(endpoint, op, place, message_bytes);
     rpc_messages_written(endpoint, message_bytes, 1);
-    endpoint->out.request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
-    endpoint->calls.reply_outstanding += call->allowance;
-    endpoint->stats.calls++;
     if (op->timeout_ns) {
         call_set_deadline(call, op->timeout_ns);
     }
@@ -111,7 +78,7 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
     assert(op->opcode == CRPC_OP_CALL && (payload || op->payload_bytes == 0));
-    if (!call_possible(endpoint, op)) {
+    if (!rpc_call_possible(endpoint, op)) {
         return call_impossible(endpoint, op);
     }
     uint8_t *place = rpc_next_place(endpoint);
@@ -122,16 +89,6 @@ int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *p
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
-static inline struct rpc_request *find_owed(struct rpc_endpoint *endpoint, uint64_t token)
-{
-    uint32_t index = (uint32_t)token & WIRE_CALL_INDEX_MASK;
-    if (index >= endpoint->owed.slot_count) {
-        return NULL;
-    }
-    struct rpc_request *request = &endpoint->owed.slots[index];
-    return request->token == token && request->reply_bytes_bound > 0 ? request : NULL;
-}
-
 /* Why a reply is not possible now. Ring space is no reason: the caller set it aside. The table of
  * replies to report and the batch's 16-bit message count are, and both empty as the peer takes
  * batches. */
@@ -141,7 +98,7 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
     if (endpoint->reply_bar != CRPC_OK && endpoint->reply_bar != CRPC_E_AGAIN) {
         return endpoint->reply_bar;
     }
-    const struct rpc_request *owed = find_owed(endpoint, op->token);
+    const struct rpc_request *owed = rpc_find_owed(endpoint, op->token);
     if (!owed) {
         return CRPC_E_STALE;
     }
@@ -151,33 +108,15 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
     return refuse(endpoint, false);
 }
 
-/* The request that a possible reply answers, or NULL. */
-static inline struct rpc_request *reply_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
-{
-    struct rpc_request *owed = find_owed(endpoint, op->token);
-    bool possible = owed && endpoint->reply_bar == CRPC_OK &&
-                    op->payload_bytes < owed->reply_bytes_bound &&
-                    endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
-                    ((op->flags & CRPC_OP_QUIET) || rpc_may_report(endpoint));
-    return likely(possible) ? owed : NULL;
-}
-
 static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request *owed,
                               const crpc_op *op, int32_t status, uint8_t *place)
 {
-    uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    if (unlikely(--endpoint->owed.count == 0)) {
+    if (unlikely(endpoint->owed.count == 1)) {
         rpc_make_urgent(endpoint);
     }
-    write_header(place, message_bytes,
-                 &(struct wire_message){.payload_bytes = op->payload_bytes,
-                                        .call_id = (uint32_t)owed->token,
-                                        .limit_or_status = (uint32_t)status,
-                                        .kind = WIRE_RESPONSE});
+    const uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
+    rpc_write_reply(endpoint, owed, op, status, place, message_bytes);
     rpc_messages_written(endpoint, message_bytes, 1);
-    endpoint->owed.allowance -= owed->allowance;
-    owed->reply_bytes_bound = 0;
-    endpoint->stats.replies++;
     if (!(op->flags & CRPC_OP_QUIET)) {
         rpc_report_reply(endpoint, op);
     }
@@ -186,7 +125,7 @@ static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request 
 static inline int32_t reply_with(struct rpc_endpoint *endpoint, const crpc_op *op,
                                  int32_t reply_status, const void *payload)
 {
-    struct rpc_request *owed = reply_possible(endpoint, op);
+    struct rpc_request *owed = rpc_reply_possible(endpoint, op, op->flags & CRPC_OP_QUIET);
     if (!owed) {
         return reply_impossible(endpoint, op);
     }
@@ -224,9 +163,11 @@ int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     assert(op->opcode == CRPC_OP_CALL || op->opcode == CRPC_OP_REPLY);
     if (op->opcode == CRPC_OP_CALL) {
-        return call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
+        return rpc_call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
     }
-    return reply_possible(endpoint, op) ? CRPC_OK : reply_impossible(endpoint, op);
+    return rpc_reply_possible(endpoint, op, op->flags & CRPC_OP_QUIET)
+               ? CRPC_OK
+               : reply_impossible(endpoint, op);
 }
 
 uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
@@ -235,7 +176,7 @@ uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
     if (op->opcode == CRPC_OP_CALL) {
         book_call(endpoint, op, place);
     } else { /* a possible reply answers a request */
-        book_reply(endpoint, find_owed(endpoint, op->token), op, op->status, place);
+        book_reply(endpoint, rpc_find_owed(endpoint, op->token), op, op->status, place);
     }
     return place;
 }
@@ -262,8 +203,7 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
     uint64_t message_bytes = wire_message_bytes(bytes);
     uint8_t *place = rpc_next_place(endpoint);
     assert(!endpoint->reservation.open && endpoint->out.batch_messages < WIRE_MESSAGES_MAX);
-    write_header(place, message_bytes,
-                 &(struct wire_message){.payload_bytes = bytes, .kind = kind});
+    rpc_write_header(place, message_bytes, bytes, 0, (uint64_t)kind << 48);
     rpc_messages_written(endpoint, message_bytes, 1);
     memcpy(place + WIRE_HEADER_BYTES, word, bytes);
 }
@@ -349,34 +289,21 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
         endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
     }
     uint32_t bytes = (uint32_t)(endpoint->out.produced - endpoint->out.batch_start);
-    uint64_t offset = ring_offset(&endpoint->out.staging, endpoint->out.batch_start);
-    uint8_t *place = endpoint->out.staging.address + offset;
-    struct wire_batch header = {.request_limit = endpoint->in.request_published,
-                                .batch_limit = endpoint->in.batch_published,
-                                .sequence = (uint32_t)endpoint->out.batches_sent,
-                                .bytes = bytes,
-                                .message_count = (uint16_t)endpoint->out.batch_messages,
-                                .flags = fin ? WIRE_BATCH_FIN : 0};
-    memcpy(place, &header, sizeof(header));
-
-    struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
-                                    .remote_address = endpoint->peer.ring_address + offset,
-                                    .bytes = bytes,
-                                    .local_key = endpoint->out.staging.memory.local_key,
-                                    .remote_key = endpoint->peer.ring_key,
-                                    .immediate = bytes / WIRE_UNIT_BYTES};
+    const struct nic_transfer *transfer =
+        rpc_write_batch(endpoint, ring_offset(&endpoint->out.staging, endpoint->out.batch_start),
+                        bytes, endpoint->out.batch_messages, fin ? WIRE_BATCH_FIN : 0);
     bool signaled = fin || endpoint->out.batch_wants_completion, posted = false;
     if (endpoint->out.batch_wants_completion) {
         uint32_t slot = endpoint->sent.batches_tail++ & (endpoint->sent.batch_slots - 1);
         endpoint->sent.batches[slot] = (struct rpc_sent_batch){
             .wqe = endpoint->link.queue_pair->posted, .replies_tail = endpoint->sent.replies_tail};
         if (unlikely(endpoint->gather.waits)) {
-            rpc_gather_post(endpoint, &transfer, slot);
+            rpc_gather_post(endpoint, transfer, slot);
             posted = true;
         }
     }
     if (likely(!posted)) {
-        engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
+        engine->operations->post_write_immediate(endpoint->link.queue_pair, transfer,
                                                  NIC_POST_RING |
                                                      (signaled ? NIC_POST_SIGNALED : 0));
     }

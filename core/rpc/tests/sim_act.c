@@ -139,6 +139,24 @@ static void call_run(struct sim *sim, struct sim_side *side, uint32_t count)
     }
 }
 
+/* By itself, as crpc_submit hands it over. */
+static void call_alone(struct sim *sim, struct sim_side *side)
+{
+    if (side->call_count == SIM_CALLS_MAX) {
+        return;
+    }
+    crpc_op op = choose_call(sim, side);
+    if (op.payload_bytes <= sizeof(payload)) {
+        simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
+    }
+    int32_t status;
+    if (rpc_call_alone(side->endpoint, &op, payload, &status) == 1) {
+        book_call(side, &op);
+    } else {
+        check_refusal(sim, side, &op, status);
+    }
+}
+
 static void call(struct sim *sim, struct sim_side *side)
 {
     uint32_t count =
@@ -146,6 +164,9 @@ static void call(struct sim *sim, struct sim_side *side)
     if (random_percent(&sim->run_random, 30)) {
         call_run(sim, side, random_between(&sim->run_random, 1, RUN_MAX));
         count = 0;
+    } else if (count == 1 && random_percent(&sim->run_random, 60)) {
+        call_alone(sim, side);
+        return;
     }
     while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
         crpc_op op = choose_call(sim, side);
@@ -228,10 +249,16 @@ static bool reply(struct sim *sim, struct sim_side *side, uint32_t index)
     simulation_fill(payload, op.payload_bytes,
                     sim_key(side->peer, side->requests[index].number, true));
     const bool gathers = op.opcode == CRPC_OP_REPLY && op.flags == 0 && sim_gather_wanted(sim);
-    int32_t status = op.opcode == CRPC_OP_DROP ? rpc_drop(side->endpoint, &op)
-                     : gathers                 ? sim_gather_submit(side, &op, payload)
-                                               : rpc_reply(side->endpoint, &op, payload);
-    rpc_submit_end(side->engine->engine);
+    int32_t status;
+    if (op.opcode == CRPC_OP_REPLY && op.flags == CRPC_OP_QUIET &&
+        random_percent(&sim->run_random, 60)) {
+        rpc_reply_alone(side->endpoint, &op, payload, &status);
+    } else {
+        status = op.opcode == CRPC_OP_DROP ? rpc_drop(side->endpoint, &op)
+                 : gathers                 ? sim_gather_submit(side, &op, payload)
+                                           : rpc_reply(side->endpoint, &op, payload);
+        rpc_submit_end(side->engine->engine);
+    }
     if (status == CRPC_OK) {
         if (op.payload_bytes > book->reply_bytes_max) {
             simulation_fail(&sim->base, "a reply that was too long was accepted");
