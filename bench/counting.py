@@ -17,10 +17,14 @@ LANDING_US_MAX = 1000000  # longer than anything stands still
 libc: set[str] = set()  # functions of it that were called by what was counted
 
 
-def self_cost(path):
-    """Instructions, without what the device's library took; and the functions of libc that took some."""
-    objects, functions, object_, function, calling, total, called = {}, {}, "", "", False, 0, set()
+def self_cost(path, events=("Ir",)):
+    """How many of the events there were, instructions if nothing else is asked for, without what the device's library took; the functions of
+    libc that took some; and how many in each function."""
+    objects, functions, object_, function, calling, called, by_function = {}, {}, "", "", False, set(), Counter()
+    columns = []
     for line in path.read_text().splitlines():
+        if line.startswith("events: "):
+            columns = [1 + line.split()[1:].index(event) for event in events]
         name = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
         if name:
             of_callee, kind, number, text = name.groups()
@@ -34,12 +38,13 @@ def self_cost(path):
             calling = True  # the next line is the cost of the callee, which is listed by itself
         elif re.match(r"[+\-*\d]", line):
             fields = line.split()
-            if not calling and len(fields) > 1 and not any(not_ours in object_ for not_ours in NOT_OURS):
-                total += int(fields[1])
-                if "/libc.so" in object_ and int(fields[1]) > 0:
+            cost = sum(int(fields[column]) for column in columns if column < len(fields))
+            if not calling and cost > 0 and not any(not_ours in object_ for not_ours in NOT_OURS):
+                by_function[function] += cost
+                if "/libc.so" in object_:
                     called.add(function)
             calling = False
-    return total, called
+    return by_function.total(), called, by_function
 
 
 def trigger_of(path):
@@ -60,9 +65,9 @@ def patient(arguments, **environment):
         landing_us *= 4
 
 
-def run(simnic, command, functions, *options):
+def run(simnic, command, functions, *options, events=("Ir",)):
     """What was counted of the functions that this pattern names, none of which calls another: in all, or in each part that the options have
-    callgrind write. Of each part: what ended it, the instructions, and the functions of libc."""
+    callgrind write. Of each part: what ended it, and what self_cost says."""
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
         arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
@@ -72,26 +77,32 @@ def run(simnic, command, functions, *options):
                      "--callgrind-out-file=" + out, *options] + command
         patient(arguments)
         parts = sorted(Path(work).glob("out.[0-9]*"), key=lambda part: int(part.suffix[1:]))
-        return [(trigger_of(part), *self_cost(part)) for part in parts or [Path(out)]]
+        return [(trigger_of(part), *self_cost(part, events)) for part in parts or [Path(out)]]
 
 
 def each(simnic, command, function, few, many, units):
     """Instructions of the function a unit, a round being `units`."""
     runs = [run(simnic, [str(rounds) if word is None else word for word in command], function)[0] for rounds in (few, many)]
-    counts = [total for _, total, called in runs]
-    libc.update(*(called for _, total, called in runs))
+    counts = [total for _, total, called, _ in runs]
+    libc.update(*(called for _, total, called, _ in runs))
     return (counts[1] - counts[0]) / ((many - few) * units)
 
 
-def calls_of(simnic, command, functions, rounds):
-    """Of the calls of the functions, in their order: the function, and what it took. callgrind takes a function for another whose name its
-    own begins with, if it asks for that one first."""
+def parts_of(simnic, command, functions, rounds, *options, events=("Ir",)):
+    """Of the calls of the functions, in their order: the function, and what self_cost says. callgrind takes a function for another whose
+    name its own begins with, if it asks for that one first."""
     assert not any(one != another and one.startswith(another) for one in functions for another in functions)
     parts = run(simnic, [str(rounds) if word is None else word for word in command], MEASURED,
-                *("--dump-after=" + function for function in functions))
-    named = [(trigger.removeprefix("--dump-after="), total, called) for trigger, total, called in parts]
-    libc.update(*(called for function, _, called in named if function in functions))
-    return [(function, total) for function, total, _ in named if function in functions]
+                *("--dump-after=" + function for function in functions), *options, events=events)
+    named = [(trigger.removeprefix("--dump-after="), *rest) for trigger, *rest in parts]
+    return [part for part in named if part[0] in functions]
+
+
+def calls_of(simnic, command, functions, rounds):
+    """Of the calls of the functions, in their order: the function, and what it took."""
+    parts = parts_of(simnic, command, functions, rounds)
+    libc.update(*(called for _, _, called, _ in parts))
+    return [(function, total) for function, total, _, _ in parts]
 
 
 def between_two(simnic, command, function, units):
@@ -120,6 +131,29 @@ def usual_in_turn(simnic, command, shapes, rounds, units):
         by_round = [[next(totals) for _ in functions] for _ in range(rounds)]
         found.append([least(column) / units for column in zip(*by_round, strict=True)])
     return found
+
+
+def by_function(simnic, command, functions, rounds):
+    """Of a call of each of the functions that was not disturbed: the instructions of each function that it called, the most first."""
+    parts = parts_of(simnic, command, set(functions), rounds)
+    found = {}
+    for wanted in functions:
+        usual_total = least([total for function, total, _, _ in parts if function == wanted])
+        found[wanted] = next(dict(inside.most_common()) for function, total, _, inside in parts if (function, total) == (wanted, usual_total))
+    return found
+
+
+# As many lines as a part may touch, wherever they lie: so only the first touch of each is a miss.
+COLD_CACHE = ("--cache-sim=yes", "--D1=65536,64,64", "--LL=1048576,16,64")
+
+
+def cache_lines(simnic, command, functions, rounds):
+    """The lines of data that a call of each of the functions touches, of a program that with $COLD pushes all else out of the cache before
+    each: what misses it then. The one that is found most often, as who disturbs a call touches more, and the device's thread might less."""
+    os.environ["COLD"] = "1"
+    parts = parts_of(simnic, command, set(functions), rounds, *COLD_CACHE, events=("D1mr", "D1mw"))
+    del os.environ["COLD"]
+    return [Counter(total for function, total, _, _ in parts if function == wanted).most_common(1)[0][0] for wanted in functions]
 
 
 def least(counts):

@@ -12,7 +12,11 @@
  * If a round's requests or responses have not all landed when they are polled, they take more polls
  * and more batches. Then nothing can be said, and the status is 75: to be tried again with a greater
  * $LANDING_US.
+ *
+ * With $COLD, a memory as large as the cache that callgrind simulates is walked before each, so that what they touch is
+ * counted as it misses.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +42,8 @@ struct side {
 static struct side client, server;
 static uint8_t payload[CALLS_MAX * BYTES];
 static useconds_t landing_us = LANDING_US;
+static bool cold;
+static uint8_t others[4 << 20];
 
 static void need(int32_t status, const crpc_error *error)
 {
@@ -83,6 +89,15 @@ static void connect_sides(void)
         }
         need(count, &error);
         need(connected->status, &error);
+    }
+}
+
+static void make_cold(void)
+{
+    if (cold) {
+        for (size_t i = 0; i < sizeof(others); i += 64) {
+            ((volatile uint8_t *)others)[i]++;
+        }
     }
 }
 
@@ -133,6 +148,7 @@ static void answer(uint32_t count)
                                   .payload_offset = (uint64_t)i * BYTES,
                                   .payload_bytes = request->payload_bytes};
     }
+    make_cold();
     if (bench_reply(count) != (int32_t)count) {
         fprintf(stderr, "rpc_rounds: a reply was refused\n");
         exit(EXIT_FAILURE);
@@ -158,10 +174,12 @@ static void need_all(int32_t count, uint32_t calls)
 
 static void run_round(uint32_t calls)
 {
+    make_cold();
     if (bench_submit(calls) != (int32_t)calls) {
         give_up("a call was refused");
     }
     usleep(landing_us);
+    make_cold();
     need_all(bench_server_poll(), calls);
     for (uint32_t i = 0; i < calls; i++) {
         if (server.completions[i].kind != CRPC_COMPLETION_REQUEST) {
@@ -170,6 +188,7 @@ static void run_round(uint32_t calls)
     }
     answer(calls);
     usleep(landing_us);
+    make_cold();
     need_all(bench_client_poll(), calls);
     for (uint32_t i = 0; i < calls; i++) {
         if (client.completions[i].kind != CRPC_COMPLETION_RESPONSE ||
@@ -202,6 +221,7 @@ int main(int argc, char **argv)
     uint32_t calls = (uint32_t)atoi(argv[2]);
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     const char *landing = getenv("LANDING_US");
+    cold = getenv("COLD") != NULL;
     if (landing) {
         landing_us = (useconds_t)strtoul(landing, NULL, 0);
     }
