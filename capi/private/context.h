@@ -37,21 +37,22 @@ struct queue_aim {
 
 struct crpc_context {
     struct rpc_engine *engine;
-    struct handles handles;
-    bool armed; /* descriptors may be readable; the next poll must empty them */
+    /* With CRPC_CONTEXT_RAILS and _QUEUES; otherwise NULL. Queues are on `nic`, in its own domain, as regions are. */
+    struct channel_engine *channels;
+    struct queue_engine *queues;
+    bool armed;             /* descriptors may be readable; the next poll must empty them */
+    struct handles handles; /* what a submit and a poll use of all this is in one cache line */
     struct nic *nic;
     struct cm *cm;          /* NULL = the nic has no device to watch */
     struct registrar calls; /* registers with `nic` only */
 
     /* With CRPC_CONTEXT_RAILS; otherwise NULL and 0. Each rail has a nic of its own, so that
      * channels and calls share no queue. */
-    struct channel_engine *channels;
     struct registrar rails;
     struct registration_cache *cache; /* registers with the rails */
     struct cm *rail_cm;               /* connects over rail 0, watches all; may be NULL */
 
-    /* With CRPC_CONTEXT_QUEUES; otherwise NULL. They are on `nic`, in its own domain, as regions are. */
-    struct queue_engine *queues;
+    /* With CRPC_CONTEXT_QUEUES; otherwise NULL. */
     struct nic_piece *queue_pieces; /* of one crpc_queue_submit, with their keys */
     struct queue_memory queue_memory;
     struct queue_aim queue_aim;

@@ -172,6 +172,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
         engine->operations->refill(engine->nic);
     }
     endpoint->options = *options;
+    endpoint->user_data = options->user_data;
     link_options_set(&link->options, options);
     link->options.features_left_out = options->flags & CRPC_ENDPOINT_LANE ? 0 : WIRE_FEATURE_LANE;
     explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */

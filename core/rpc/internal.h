@@ -333,31 +333,33 @@ struct rpc_lane {
 struct rpc_endpoint {
     struct link link; /* must come first: a handle's object is the link */
 
+    /* What a lone call uses, in as few cache lines as it has room in. */
     struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
     int32_t call_bar;  /* CRPC_OK, or why calls are refused now */
     int32_t reply_bar; /* likewise for replies */
+    enum rpc_leave leave;
+    bool lane_attention;       /* words of the lane are due, or its ops hold the batch back */
+    struct chain release_link; /* has views to end */
+    uint64_t user_data;        /* as in the options */
     struct rpc_out out;
+    struct rpc_peer peer;
     struct rpc_calls calls;
     struct rpc_owed owed;
-    struct rpc_sent sent;
     struct rpc_in in;
+    struct rpc_sent sent;
     struct rpc_read read;
-    bool lane_attention; /* words of the lane are due, or its ops hold the batch back */
 
     /* -- lists of the engine -- */
     struct list work_link;         /* may have something to send; on engine->work or ->urgent */
     struct list ready_link;        /* has arrivals to parse */
-    struct chain release_link;     /* has views to end */
     struct list acknowledged_link; /* has acknowledged replies to report */
     struct list failing_link;      /* must be drained */
 
     /* -- the rest -- */
-    enum rpc_leave leave;
     struct rpc_reservation reservation;
     struct rpc_lane lane;
     struct rpc_gather gather;
     crpc_endpoint_options options;
-    struct rpc_peer peer;
     crpc_stats stats;
     struct link_progress progress;
 };

@@ -173,6 +173,8 @@ uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint3
                  !list_empty(&engine->work))) {
         return take_late_alone(engine, completions, given, capacity);
     }
-    engine->retired.polls_empty += given == 0;
+    if (given == 0) {
+        engine->retired.polls_empty++;
+    }
     return given;
 }

@@ -232,13 +232,13 @@ static inline void accept_request(struct rpc_endpoint *endpoint, const struct rp
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
                                     .method = rpc_header_method(*header),
                                     .endpoint = {endpoint->link.handle},
-                                    .user_data = endpoint->options.user_data,
+                                    .user_data = endpoint->user_data,
                                     .token = token,
                                     .payload = (uint64_t)(uintptr_t)payload,
                                     .payload_bytes = header->payload_bytes,
                                     .reply_bytes_max = header->limit_or_status,
                                     .view = endpoint->engine->epoch,
-                                    .endpoint_user_data = endpoint->options.user_data};
+                                    .endpoint_user_data = endpoint->user_data};
 }
 
 static inline const char *take_request(struct rpc_endpoint *endpoint,
@@ -304,7 +304,7 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
                                     .payload = (uint64_t)(uintptr_t)payload,
                                     .payload_bytes = header->payload_bytes,
                                     .view = endpoint->engine->epoch,
-                                    .endpoint_user_data = endpoint->options.user_data};
+                                    .endpoint_user_data = endpoint->user_data};
     call_free(call);
 }
 

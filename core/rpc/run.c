@@ -310,7 +310,7 @@ void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor
     struct rpc_call *const slots = endpoint->calls.slots;
     const uint32_t offset_mask = (endpoint->calls.max - 1) * (uint32_t)sizeof(struct rpc_call);
     const pair head = {CRPC_COMPLETION_RESPONSE, endpoint->link.handle};
-    const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
+    const pair tail = {endpoint->engine->epoch, endpoint->user_data};
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
     const uint8_t *payload = payload_of(cursor);
     const uint8_t *const payload_end = payload + cursor->bytes_left;
@@ -385,8 +385,8 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
         return;
     }
     const pair head = {CRPC_COMPLETION_REQUEST, endpoint->link.handle};
-    const pair user_data = {endpoint->options.user_data, 0};
-    const pair tail = {endpoint->engine->epoch, endpoint->options.user_data};
+    const pair user_data = {endpoint->user_data, 0};
+    const pair tail = {endpoint->engine->epoch, endpoint->user_data};
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
     const uint8_t *payload = payload_of(cursor);
     const uint8_t *const payload_end = payload + cursor->bytes_left;

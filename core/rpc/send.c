@@ -488,7 +488,7 @@ void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output)
                                                 .endpoint = {endpoint->link.handle},
                                                 .user_data = reply->user_data,
                                                 .token = reply->token,
-                                                .endpoint_user_data = endpoint->options.user_data};
+                                                .endpoint_user_data = endpoint->user_data};
         }
         list_remove(&endpoint->acknowledged_link);
         if (unlikely(endpoint->link.refused)) {

@@ -34,9 +34,10 @@ struct mlx5_doorbell {
 
 struct mlx5_nic {
     struct device_nic device;
-    struct completion_queue receives;
-    struct completion_queue sends;
-    struct receive_queue receive_queue;
+    /* What a poll uses of each is in one cache line. */
+    struct completion_queue receives __attribute__((aligned(CACHE_LINE_BYTES)));
+    struct completion_queue sends __attribute__((aligned(CACHE_LINE_BYTES)));
+    struct receive_queue receive_queue __attribute__((aligned(CACHE_LINE_BYTES)));
     struct mlx5_doorbell *doorbells;
     struct ibv_cq *receive_cq;
     struct ibv_cq *send_cq;
