@@ -127,7 +127,8 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
     }
     endpoint->in.arrivals_mask = arrivals - 1;
     endpoint->in.batch_window = options->batch_window;
-    int32_t status = ring_map(&endpoint->in.ring, options->ring_bytes, error);
+    int32_t status = ring_map(&endpoint->engine->rings, &endpoint->in.ring, RING_RECEIVE,
+                              options->ring_bytes, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -195,9 +196,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
 static int32_t expose(struct link *link, crpc_error *error)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    return ring_register(&endpoint->in.ring, endpoint->engine->nic, link->domain,
-                         CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
-                         CRPC_ACCESS_REMOTE_READ, error);
+    return ring_register(&endpoint->in.ring, endpoint->engine->nic, link->domain, error);
 }
 
 /* ---- What depends on the peer ---------------------------------------------------------------- */
@@ -226,9 +225,9 @@ static int32_t attach(struct link *link, crpc_error *error)
         peer->ring_bytes - rpc_aside_bytes(rpc_lane_selected(endpoint)) - peer->request_bytes;
     endpoint->out.request_limit = peer->request_bytes;
     endpoint->out.batch_limit = peer->batch_window;
-    status = ring_map(&endpoint->out.staging, peer->ring_bytes, error);
-    return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain, 0,
-                                             CRPC_ACCESS_LOCAL_WRITE, error)
+    status = ring_map(&endpoint->engine->rings, &endpoint->out.staging, RING_SEND, peer->ring_bytes,
+                      error);
+    return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain, error)
                              : status;
 }
 

@@ -39,6 +39,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
     engine->endpoints_max = endpoints_max;
     init_lists(engine);
     table_init(&engine->queue_pairs);
+    ring_slabs_init(&engine->rings);
     link_group_init(&engine->links, &rpc_service, nic, cm, log, handles, virtual_clock_ns);
     engine->operations->refill(nic);
     *out = engine;
@@ -48,6 +49,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
 void rpc_engine_destroy(struct rpc_engine *engine)
 {
     link_group_close(&engine->links);
+    ring_slabs_free(&engine->rings);
     table_free(&engine->queue_pairs);
     if (engine->lane_pairs) {
         table_free(engine->lane_pairs);

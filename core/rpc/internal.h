@@ -392,6 +392,7 @@ struct rpc_engine {
     struct table *lane_pairs; /* likewise for the queue pairs of lanes; NULL = there was none yet */
     uint32_t lane_places;     /* rpc_lane_places of all endpoints */
     struct link_group links;
+    struct ring_slabs rings;
 
     uint32_t endpoint_count;
     uint32_t endpoints_max;

@@ -1,29 +1,58 @@
 /* ring.h: a ring that is mapped twice, back to back. Everything that begins in the first mapping is
- * therefore contiguous: a batch is never split, and the ring's end needs no marker. One page
- * follows the second mapping. In a receive ring it holds the mailbox; in a send ring, READs of the
- * peer's mailbox land there.
+ * therefore contiguous: a batch is never split, and the ring's end needs no marker. After the second
+ * mapping of a receive ring follows the page of its mailbox.
+ *
+ * Small rings come from slabs: one file for several, one behind the other, each with its page. The second
+ * mapping of a ring ends in the file where the next one begins, so it is one area of memory for the kernel,
+ * together with the first mapping of the next ring. A ring is one of the vm.max_map_count areas of a process
+ * then, and takes no system call once its slab is there.
  */
 #ifndef CORE_RPC_RING_H
 #define CORE_RPC_RING_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "base/abi.h"
+#include "base/list.h"
 #include "nic/nic.h"
+
+struct ring_slab;
+
+/* Rings of up to so many bytes come from slabs, of so many rings each. */
+#define RING_SLAB_BYTES_MAX 16384u
+#define RING_SLAB_RINGS 32u
+/* Slabs are of rings of one size, with mailboxes or without: pages of 4 KiB have three such sizes. */
+#define RING_SLAB_KINDS 6u
+
+/* The slabs of an engine. A thread of cm may take rings, too. */
+struct ring_slabs {
+    pthread_mutex_t mutex;
+    struct list with_room[RING_SLAB_KINDS];
+};
+
+enum ring_kind { RING_SEND, RING_RECEIVE };
 
 struct ring {
     uint8_t *address;             /* 2 * bytes, then the page of the mailbox */
     uint64_t bytes;               /* a power of two, and a multiple of the page size */
     struct nic_keys memory;       /* of all 2 * bytes */
     struct nic_keys mailbox_keys; /* of the page after them */
+    struct ring_slab *slab;
 };
 
-/* Maps a ring. Returns CRPC_OK, or fills *error and returns its status. */
-int32_t ring_map(struct ring *ring, uint64_t bytes, crpc_error *error);
-/* Registers a ring that is mapped in a domain. `access` applies to the ring, line_access to the page after it
- * (CRPC_ACCESS_*). Returns as ring_map. */
+void ring_slabs_init(struct ring_slabs *slabs);
+/* All rings have been destroyed. */
+void ring_slabs_free(struct ring_slabs *slabs);
+
+/* Maps a ring of zeros: no peer reads what was another's. A RING_RECEIVE has a mailbox. Returns CRPC_OK, or
+ * fills *error and returns its status. */
+int32_t ring_map(struct ring_slabs *slabs, struct ring *ring, enum ring_kind kind, uint64_t bytes,
+                 crpc_error *error);
+/* Registers a ring that is mapped in a domain: a RING_RECEIVE for the peer, which may write to the ring and read
+ * the mailbox; a RING_SEND for the device of this side. Returns as ring_map. */
 int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
-                      uint32_t access, uint32_t line_access, crpc_error *error);
+                      crpc_error *error);
 
 /* Undoes both. Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);
@@ -41,6 +70,13 @@ static inline uint8_t *ring_at(const struct ring *ring, uint64_t position)
 static inline void *ring_mailbox(const struct ring *ring)
 {
     return ring->address + 2 * ring->bytes;
+}
+
+/* READs of the peer's mailbox land here, behind the own one. The peer may read this, too, and finds what it has
+ * said itself. */
+static inline void *ring_landing(const struct ring *ring)
+{
+    return ring->address + 2 * ring->bytes + CACHE_LINE_BYTES;
 }
 
 #endif

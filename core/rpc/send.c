@@ -387,10 +387,10 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
         return;
     }
     struct nic_transfer transfer = {
-        .local_address = (uint64_t)(uintptr_t)ring_mailbox(&endpoint->out.staging),
+        .local_address = (uint64_t)(uintptr_t)ring_landing(&endpoint->in.ring),
         .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
         .bytes = sizeof(struct wire_mailbox),
-        .local_key = endpoint->out.staging.mailbox_keys.local_key,
+        .local_key = endpoint->in.ring.mailbox_keys.local_key,
         .remote_key = endpoint->peer.mailbox_key};
     endpoint->read.wqe = endpoint->link.queue_pair->posted;
     endpoint->read.in_flight = true;
@@ -414,7 +414,7 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint)
 
 static void take_mailbox(struct rpc_endpoint *endpoint)
 {
-    const struct wire_mailbox *mailbox = ring_mailbox(&endpoint->out.staging);
+    const struct wire_mailbox *mailbox = ring_landing(&endpoint->in.ring);
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
     if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {
