@@ -5,7 +5,67 @@
  * generation bits (model, "ids"), and its bytes would land where the budget says there is
  * room.
  */
+#include "base/sparse.h"
 #include "rpc/internal.h"
+
+/* ---- Slots ----------------------------------------------------------------------------------- */
+
+/* Not a page, so that calls_max of few dozens grows, too: what tests have. */
+#define SLOTS_AT_FIRST 16u
+
+/* Has no call, so no response of the peer answers one. Never written to: it is no endpoint's to take. */
+static struct rpc_call no_call = {.state = CALL_FREE};
+
+bool calls_init(struct rpc_endpoint *endpoint, uint32_t max)
+{
+    struct rpc_calls *calls = &endpoint->calls;
+    calls->memory = sparse_alloc(max, sizeof(*calls->memory));
+    calls->slots = &no_call;
+    calls->max = max;
+    return calls->memory;
+}
+
+void calls_free(struct rpc_endpoint *endpoint)
+{
+    struct rpc_calls *calls = &endpoint->calls;
+    sparse_free(calls->memory, calls->max, sizeof(*calls->memory));
+    calls->memory = NULL;
+    calls->slots = &no_call;
+    calls->first_free = NULL;
+    calls->made = calls->index_mask = calls->max = 0;
+}
+
+static void make_slots(struct rpc_endpoint *endpoint, uint32_t to)
+{
+    struct rpc_calls *calls = &endpoint->calls;
+    const uint32_t from = calls->made;
+    for (uint32_t i = from; i < to; i++) {
+        struct rpc_call *call = &calls->memory[i];
+        wheel_timer_init(&call->timer, TIMER_CALL);
+        call->endpoint = endpoint;
+        call->call_id = i;
+        call->state = CALL_FREE;
+        call->next_free = i + 1 < to ? call + 1 : calls->first_free;
+    }
+    calls->slots = calls->memory;
+    calls->first_free = &calls->memory[from];
+    calls->made = to;
+    calls->index_mask = to - 1;
+}
+
+/* Each time twice as many, so what is touched is at most twice what is needed, and this is seldom called. */
+__attribute__((cold, noinline)) uint32_t calls_make_room(struct rpc_endpoint *endpoint,
+                                                         uint32_t wanted)
+{
+    const struct rpc_calls *calls = &endpoint->calls;
+    while (calls->made - calls->used < wanted && calls->made < calls->max) {
+        make_slots(endpoint,
+                   (uint32_t)minimum(calls->max, maximum(2 * calls->made, SLOTS_AT_FIRST)));
+    }
+    return (uint32_t)minimum(wanted, calls->made - calls->used);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 void call_report_end(struct rpc_call *call)
 {
@@ -29,7 +89,7 @@ void call_end(struct rpc_call *call, int32_t status)
 
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status)
 {
-    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+    for (uint32_t i = 0; i < endpoint->calls.made && endpoint->calls.live > 0; i++) {
         if (call_live(&endpoint->calls.slots[i])) {
             call_end(&endpoint->calls.slots[i], status);
         }
@@ -85,7 +145,7 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
         return status;
     }
     uint64_t count = 0;
-    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+    for (uint32_t i = 0; i < endpoint->calls.made && endpoint->calls.live > 0; i++) {
         struct rpc_call *call = &endpoint->calls.slots[i];
         if (call_live(call) && call->user_data == op->token) {
             call_end(call, CRPC_E_CANCELED);

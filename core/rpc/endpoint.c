@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/lines.h"
+#include "base/sparse.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -82,25 +83,6 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
     return CRPC_OK;
 }
 
-static bool make_call_slots(struct rpc_endpoint *endpoint, uint32_t count)
-{
-    endpoint->calls.slots = lines_alloc(count, sizeof(*endpoint->calls.slots));
-    if (!endpoint->calls.slots) {
-        return false;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct rpc_call *call = &endpoint->calls.slots[i];
-        wheel_timer_init(&call->timer, TIMER_CALL);
-        call->endpoint = endpoint;
-        call->call_id = i;
-        call->state = CALL_FREE;
-        call->next_free = i + 1 < count ? call + 1 : NULL;
-    }
-    endpoint->calls.max = count;
-    endpoint->calls.first_free = endpoint->calls.slots;
-    return true;
-}
-
 static void set_shares(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options)
 {
     const uint64_t bytes =
@@ -121,7 +103,7 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
     const crpc_endpoint_options *options = &endpoint->options;
     uint32_t arrivals = power_of_two_at_least(options->batch_window);
     endpoint->in.arrivals = lines_alloc(arrivals, sizeof(*endpoint->in.arrivals));
-    if (!endpoint->in.arrivals || !make_call_slots(endpoint, options->calls_max)) {
+    if (!endpoint->in.arrivals || !calls_init(endpoint, options->calls_max)) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for %u call slots",
                          options->calls_max);
     }
@@ -212,14 +194,14 @@ static int32_t attach(struct link *link, crpc_error *error)
     if (status != CRPC_OK) {
         return status;
     }
-    endpoint->owed.slots = lines_alloc(peer->calls, sizeof(*endpoint->owed.slots));
-    endpoint->sent.replies = lines_alloc(peer->calls, sizeof(*endpoint->sent.replies));
+    endpoint->owed.slot_count = peer->calls;
+    endpoint->owed.slots = sparse_alloc(peer->calls, sizeof(*endpoint->owed.slots));
+    endpoint->sent.replies = sparse_alloc(peer->calls, sizeof(*endpoint->sent.replies));
     endpoint->sent.batches = lines_alloc(send_slots, sizeof(*endpoint->sent.batches));
     if (!endpoint->owed.slots || !endpoint->sent.replies || !endpoint->sent.batches) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM,
                          "no memory to owe replies to the peer's %u calls", peer->calls);
     }
-    endpoint->owed.slot_count = peer->calls;
     endpoint->sent.batch_slots = send_slots;
     endpoint->owed.allowance_max =
         peer->ring_bytes - rpc_aside_bytes(rpc_lane_selected(endpoint)) - peer->request_bytes;
@@ -236,8 +218,8 @@ static void detach(struct link *link)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     rpc_gather_destroy(endpoint);
     ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
-    free(endpoint->owed.slots);
-    free(endpoint->sent.replies);
+    sparse_free(endpoint->owed.slots, endpoint->owed.slot_count, sizeof(*endpoint->owed.slots));
+    sparse_free(endpoint->sent.replies, endpoint->owed.slot_count, sizeof(*endpoint->sent.replies));
     free(endpoint->sent.batches);
     endpoint->owed.slots = NULL;
     endpoint->sent.replies = NULL;
@@ -420,11 +402,9 @@ static void unprepare(struct link *link)
     destroy_queue_pair(endpoint);
     detach(link);
     ring_destroy(&endpoint->in.ring, endpoint->engine->nic);
-    free(endpoint->calls.slots);
+    calls_free(endpoint);
     free(endpoint->in.arrivals);
-    endpoint->calls.slots = NULL;
     endpoint->in.arrivals = NULL;
-    endpoint->calls.max = 0;
     if (endpoint->link.domain) {
         endpoint->engine->operations->domain_destroy(endpoint->link.domain);
         endpoint->link.domain = NULL;
@@ -461,7 +441,7 @@ static void clear_timers(struct rpc_endpoint *endpoint)
 {
     struct wheel *wheel = &endpoint->engine->links.wheel;
     wheel_clear(wheel, &endpoint->read.timer);
-    for (uint32_t i = 0; i < endpoint->calls.max && endpoint->calls.live > 0; i++) {
+    for (uint32_t i = 0; i < endpoint->calls.made && endpoint->calls.live > 0; i++) {
         if (call_live(&endpoint->calls.slots[i])) {
             wheel_clear(wheel, &endpoint->calls.slots[i].timer);
         }

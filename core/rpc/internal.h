@@ -171,12 +171,15 @@ struct rpc_out {
 struct rpc_calls {
     uint64_t reply_budget;      /* Cr: share of our ring for replies */
     uint64_t reply_outstanding; /* allowances of calls whose response is not released */
-    struct rpc_call *slots;
+    struct rpc_call *slots;     /* of which there are `made`; if none are, one that stays FREE */
     struct rpc_call *first_free;
-    uint32_t max;
+    uint32_t made;       /* a power of two, or 0 */
+    uint32_t index_mask; /* what the index of a slot may be: made - 1, or 0 */
     uint32_t live;
-    uint32_t used;  /* slots that are not FREE */
-    uint32_t ended; /* calls on engine->ended */
+    uint32_t used;           /* slots that are not FREE */
+    uint32_t ended;          /* calls on engine->ended */
+    uint32_t max;            /* slots that there may be */
+    struct rpc_call *memory; /* for all of them; what is not made has not been touched */
 };
 
 /* Requests of the peer that wait for their reply. */
@@ -558,6 +561,11 @@ void call_end(struct rpc_call *call, int32_t status);
 /* Its completion is given by the next poll. */
 void call_report_end(struct rpc_call *call);
 void calls_end_all(struct rpc_endpoint *endpoint, int32_t status);
+/* Allocates memory for so many slots, a power of two. None is made yet. Returns false if there is none. */
+bool calls_init(struct rpc_endpoint *endpoint, uint32_t max);
+void calls_free(struct rpc_endpoint *endpoint);
+/* Makes more slots, if that is needed and possible. Returns how many of `wanted` are free. */
+uint32_t calls_make_room(struct rpc_endpoint *endpoint, uint32_t wanted);
 void engine_emit_ended(struct rpc_engine *engine, struct output *output);
 void rpc_timer(struct link_group *group, struct wheel_timer *timer);
 

@@ -257,8 +257,9 @@ static __attribute__((cold, noinline)) const char *
 response_fault(const struct rpc_endpoint *endpoint, struct rpc_header header)
 {
     uint32_t index = header.call_id & WIRE_CALL_INDEX_MASK;
-    if (index >= endpoint->calls.max) {
-        return "a response's call id is out of range";
+    if (index > endpoint->calls.index_mask) {
+        return index < endpoint->calls.max ? "a response answers no call"
+                                           : "a response's call id is out of range";
     }
     const struct rpc_call *call = &endpoint->calls.slots[index];
     if (call->state == CALL_FREE || call->state == CALL_ANSWERED ||
@@ -316,7 +317,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
     int32_t status = (int32_t)header->limit_or_status;
     struct rpc_call *call = &endpoint->calls.slots[index];
-    if (unlikely(index >= endpoint->calls.max || call->call_id != header->call_id ||
+    if (unlikely(index > endpoint->calls.index_mask || call->call_id != header->call_id ||
                  call->state == CALL_FREE || call->state == CALL_ANSWERED ||
                  header->payload_bytes > call->reply_bytes_max || rpc_header_method(*header) != 0 ||
                  (status < 0 && status != CRPC_E_DROPPED))) {
@@ -564,8 +565,7 @@ static inline struct rpc_call *plain_call(const struct rpc_endpoint *endpoint,
                                           const struct rpc_header *header)
 {
     /* A call id has the slot of its index, if it is one of a live call: then all of it is compared. */
-    struct rpc_call *call =
-        &endpoint->calls.slots[header->call_id & (endpoint->calls.max - 1) & WIRE_CALL_INDEX_MASK];
+    struct rpc_call *call = &endpoint->calls.slots[header->call_id & endpoint->calls.index_mask];
     uint64_t word;
     memcpy(&word, &call->call_id, sizeof(word)); /* and the state, CALL_LIVE */
     return likely(word == header->call_id && header->payload_bytes <= call->reply_bytes_max &&

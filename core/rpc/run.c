@@ -170,7 +170,9 @@ uint32_t rpc_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t c
         return 0;
     }
     count = (uint32_t)minimum(count, WIRE_MESSAGES_MAX - endpoint->out.batch_messages);
-    count = (uint32_t)minimum(count, calls->max - calls->used);
+    if (unlikely(calls->made - calls->used < count)) {
+        count = calls_make_room(endpoint, count);
+    }
     return ops->timeout_ns == 0 ? take_calls(endpoint, ops, count, payload, payload_bytes, false)
                                 : take_calls(endpoint, ops, count, payload, payload_bytes, true);
 }
@@ -308,7 +310,7 @@ static inline const uint8_t *back(struct rpc_cursor *cursor, const uint8_t *payl
 void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
 {
     struct rpc_call *const slots = endpoint->calls.slots;
-    const uint32_t offset_mask = (endpoint->calls.max - 1) * (uint32_t)sizeof(struct rpc_call);
+    const uint32_t offset_mask = endpoint->calls.index_mask * (uint32_t)sizeof(struct rpc_call);
     const pair head = {CRPC_COMPLETION_RESPONSE, endpoint->link.handle};
     const pair tail = {endpoint->engine->epoch, endpoint->user_data};
     crpc_completion *next = cursor->next, *const end = run_end(cursor);

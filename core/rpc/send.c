@@ -31,13 +31,17 @@ static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpo
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* Why a call is not possible now. */
+/* Why a call is not possible now, or CRPC_OK if it is, with slots that have not been made before. */
 static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoint *endpoint,
                                                                const crpc_op *op)
 {
     uint64_t charge = wire_charge(op->payload_bytes);
     if (endpoint->call_bar != CRPC_OK && endpoint->call_bar != CRPC_E_AGAIN) {
         return endpoint->call_bar;
+    }
+    if (!endpoint->calls.first_free && calls_make_room(endpoint, 1) > 0 &&
+        rpc_call_possible(endpoint, op)) {
+        return CRPC_OK;
     }
     if (charge > endpoint->peer.request_bytes ||
         wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget) {
@@ -78,8 +82,10 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
     assert(op->opcode == CRPC_OP_CALL && (payload || op->payload_bytes == 0));
-    if (!rpc_call_possible(endpoint, op)) {
-        return call_impossible(endpoint, op);
+    const int32_t status =
+        rpc_call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
+    if (unlikely(status != CRPC_OK)) {
+        return status;
     }
     uint8_t *place = rpc_next_place(endpoint);
     book_call(endpoint, op, place);

@@ -9,6 +9,7 @@
 
 #include "base/handles.h"
 #include "base/log.h"
+#include "base/sparse.h"
 #include "base/table.h"
 #include "base/wheel.h"
 
@@ -223,6 +224,54 @@ static void the_table_finds_what_was_set(void **state)
     assert_null(table_get(&table, keys[1]));
 }
 
+/* ---- Sparse arrays --------------------------------------------------------------------------- */
+
+/* How many pages of it take memory. */
+static size_t pages_touched(void *memory, size_t bytes)
+{
+    unsigned char there[1024];
+    const size_t pages = (bytes + page_bytes() - 1) / page_bytes();
+    size_t count = 0;
+    assert_true(pages <= sizeof(there));
+    assert_int_equal(mincore(memory, bytes, there), 0);
+    for (size_t i = 0; i < pages; i++) {
+        count += there[i] & 1;
+    }
+    return count;
+}
+
+static void a_sparse_array_takes_the_pages_that_are_written(void **state)
+{
+    (void)state;
+    const size_t bytes = 1024 * page_bytes(); /* more than a huge page */
+    uint8_t *array = sparse_alloc(bytes / 16, 16);
+    assert_non_null(array);
+    assert_int_equal(pages_touched(array, bytes), 0);
+    array[0] = 1;
+    array[700 * page_bytes() + 5] = 1;
+    assert_int_equal(pages_touched(array, bytes), 2);
+    assert_int_equal(array[bytes - 1], 0);
+    sparse_free(array, bytes / 16, 16);
+    assert_int_equal(mincore(array, bytes, (unsigned char[1024]){0}), -1);
+    sparse_free(NULL, bytes / 16, 16);
+}
+
+static void a_small_sparse_array_is_of_lines(void **state)
+{
+    (void)state;
+    for (size_t count = 1; count < page_bytes() / 16; count *= 3) {
+        uint8_t *array = sparse_alloc(count, 16);
+        assert_non_null(array);
+        assert_int_equal((uintptr_t)array % CACHE_LINE_BYTES, 0);
+        for (size_t i = 0; i < 16 * count; i++) {
+            assert_int_equal(array[i], 0);
+        }
+        memset(array, 1, 16 * count);
+        sparse_free(array, count, 16);
+    }
+    assert_null(sparse_alloc(SIZE_MAX / 8, 16));
+}
+
 /* ---- Log ------------------------------------------------------------------------------------- */
 
 static void the_log_takes_its_level_from_the_environment(void **state)
@@ -256,6 +305,8 @@ int main(void)
         cmocka_unit_test(handles_of_other_contexts_are_never_valid),
         cmocka_unit_test(many_handles),
         cmocka_unit_test(the_table_finds_what_was_set),
+        cmocka_unit_test(a_sparse_array_takes_the_pages_that_are_written),
+        cmocka_unit_test(a_small_sparse_array_is_of_lines),
         cmocka_unit_test(the_log_takes_its_level_from_the_environment),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

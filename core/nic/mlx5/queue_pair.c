@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/lines.h"
+#include "base/sparse.h"
 #include "nic/mlx5/mlx5.h"
 
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
@@ -107,7 +108,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
                                             .record = &found.dbrec[MLX5_SND_DBR],
                                             .doorbell = mlx5_doorbell_take(nic, &found)};
     queue_pair->tracking = (struct tracking){
-        .entries = lines_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
+        .entries = sparse_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
     if (!queue_pair->queue.doorbell || !queue_pair->tracking.entries) {
         return ENOMEM;
     }
@@ -125,7 +126,8 @@ static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, st
         mlx5_qp_destroy(nic, qp);
     }
     mlx5_doorbell_give(nic, queue_pair->queue.doorbell);
-    free(queue_pair->tracking.entries);
+    sparse_free(queue_pair->tracking.entries, queue_pair->tracking.mask + 1,
+                sizeof(*queue_pair->tracking.entries));
     free(queue_pair);
 }
 

@@ -40,7 +40,7 @@ static struct wire_message choose_message(struct fuzz_input *input,
     uint32_t index = fuzz_byte(input);
     if (choice & 64) {
         message.kind = WIRE_RESPONSE;
-        message.call_id = index < target->calls.max ? target->calls.slots[index].call_id : index;
+        message.call_id = index < target->calls.made ? target->calls.slots[index].call_id : index;
         message.limit_or_status = choice & 128 ? (uint32_t)CRPC_E_DROPPED : 0;
     } else {
         message.kind = WIRE_REQUEST;

@@ -325,6 +325,60 @@ static void bytes_that_nobody_reads_may_be_anything(void **state)
     assert_int_equal(pair.endpoint[0][0]->link.state, CRPC_STATE_CONNECTED);
 }
 
+/* ---- Slots that nobody has used -------------------------------------------------------------- */
+
+/* Slots are made as calls need them. What there is of the others are zeros, which look like a call with the id 0. */
+static void expect_no_call(uint32_t calls, uint32_t call_id)
+{
+    crpc_endpoint_options options = pair_options();
+    options.calls_max = 1024;
+    const uint32_t connection = pair_connect(&pair, &options, &options);
+    const struct rpc_endpoint *target = pair.endpoint[0][connection];
+    for (uint32_t i = 0; i < calls; i++) {
+        assert_int_equal(pair_call(&pair, 0, connection, i, 8, 1, 8), CRPC_OK);
+    }
+    const struct wire_message response = {.call_id = call_id, .kind = WIRE_RESPONSE};
+    const struct {
+        struct wire_batch header;
+        struct wire_message responses[4];
+    } batch = {.header = {.request_limit = target->out.request_limit,
+                          .batch_limit = target->out.batch_limit,
+                          .bytes = sizeof(batch),
+                          .message_count = 2},
+               .responses = {response, {0}, response, {0}}};
+    assert_int_equal(memory_fabric_write_immediate(pair.fabric, target->link.queue_pair->number,
+                                                   (uint64_t)(uintptr_t)target->in.ring.address,
+                                                   target->in.ring.memory.remote_key, sizeof(batch),
+                                                   &batch, sizeof(batch) / WIRE_UNIT_BYTES),
+                     NIC_ERROR_NONE);
+    pair_poll(&pair, 0);
+    assert_int_equal(target->stats.protocol_errors, 1);
+    assert_int_equal(target->stats.responses, 0);
+    assert_non_null(strstr(target->link.error.message, "a response answers no call"));
+    for (int polls = 0; polls < 2; polls++) { /* its calls end, and have arrived */
+        pair_poll(&pair, 0);
+        pair_poll(&pair, 1);
+    }
+    pair_round_trip(&pair, 1);
+}
+
+static void a_response_before_the_first_call_answers_none(void **state)
+{
+    (void)state;
+    expect_no_call(0, 0);
+    expect_no_call(0, 1);
+    expect_no_call(0, 1023);
+}
+
+static void a_response_to_a_slot_without_a_call_answers_none(void **state)
+{
+    (void)state;
+    expect_no_call(1, 0);
+    expect_no_call(1, 1);
+    expect_no_call(1, 512);
+    expect_no_call(20, 1023);
+}
+
 /* ---- Rights ---------------------------------------------------------------------------------- */
 
 static void the_peer_can_reach_nothing_but_ring_and_mailbox(void **state)
@@ -407,6 +461,8 @@ int main(void)
     ADD(a_mailbox_that_grants_too_many_batches);
     ADD(a_grant_for_what_was_not_sent);
     ADD(a_mailbox_with_older_limits_is_no_error);
+    ADD(a_response_before_the_first_call_answers_none);
+    ADD(a_response_to_a_slot_without_a_call_answers_none);
     ADD(bytes_that_nobody_reads_may_be_anything);
     ADD(the_peer_can_reach_nothing_but_ring_and_mailbox);
     ADD(with_the_keys_of_another_connection_nobody_reaches_it);

@@ -305,7 +305,7 @@ static void a_run_ends_where_room_ends(void **state)
     assert_int_equal(calls->used, sum);
     assert_true(out->request_produced <= out->request_limit);
     assert_true(calls->reply_outstanding <= calls->reply_budget);
-    assert_true(sum == calls->max ||
+    assert_true(sum == calls->made ||
                 out->request_produced + wire_charge(ops[taken].payload_bytes) >
                     out->request_limit ||
                 calls->reply_outstanding + wire_charge(16) > calls->reply_budget);
