@@ -177,7 +177,8 @@ static void connect_lane(const char *device)
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .flags = CRPC_ENDPOINT_LANE,
                                            .keepalive_ns = CRPC_FOREVER,
-                                           .retry_timeout = 20};
+                                           .retry_timeout = 20,
+                                           .lane_depth = BATCH};
     crpc_error error = {.struct_size = sizeof(error)};
     uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
     uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};

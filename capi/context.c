@@ -18,8 +18,10 @@
 #define ENDPOINTS_MAX_LIMIT (1u << 18)
 #define RECEIVE_DEPTH_DEFAULT 24576u
 #define RECEIVE_DEPTH_LIMIT (1u << 24)
-#define SEND_DEPTH 128u
+/* With the place of a NOP 64 WQEs of at most 256 bytes, so 16 KiB with mlx5. */
+#define SEND_DEPTH 63u
 #define SIGNAL_INTERVAL_DEFAULT 64u
+#define SIGNAL_INTERVAL_MAX 64u /* the nic lowers it to half of the send queue */
 #define RAIL_RECEIVE_DEPTH_DEFAULT 8192u
 #define RAIL_RECEIVE_DEPTH_MIN 18u /* of which a channel with one slot takes two thirds */
 #define CHANNELS_MAX_DEFAULT 64u
@@ -115,9 +117,9 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
         return error_set(error, CRPC_E_INVALID, 0, "receive_depth must be 2 to %u",
                          RECEIVE_DEPTH_LIMIT);
     }
-    if (options->signal_interval > SEND_DEPTH / 2) {
+    if (options->signal_interval > SIGNAL_INTERVAL_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
-                         SEND_DEPTH / 2);
+                         SIGNAL_INTERVAL_MAX);
     }
     int32_t status = check_rails(options, error);
     return status == CRPC_OK ? check_queues(options, error) : status;

@@ -119,6 +119,7 @@ static void many(void **state)
     crpc_lane_op ops[OPS];
     crpc_piece pieces[OPS * MOST];
     int32_t reason;
+    open_deep(OPS);
     for (uint32_t i = 0; i < OPS; i++) {
         ops[i] = pieces_op(CRPC_LANE_WRITE, (uint64_t)i * MOST, MOST);
         ops[i].user_data = i;
@@ -324,7 +325,7 @@ static void as_many_as_its_depth(void **state)
 {
     static crpc_lane_op ops[601];
     int32_t reason;
-    static const uint32_t depths[][2] = {{0, 128}, {1, 128}, {128, 128}, {300, 300}, {512, 512}};
+    static const uint32_t depths[][2] = {{0, 63}, {1, 63}, {63, 63}, {64, 64}, {300, 300}, {512, 512}};
     (void)state;
     for (uint32_t round = 0; round < sizeof(depths) / sizeof(depths[0]); round++) {
         const uint32_t depth = depths[round][1];

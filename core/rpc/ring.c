@@ -145,7 +145,7 @@ static void slab_give(struct ring_slab *slab, const uint8_t *address)
 
 void ring_slabs_init(struct ring_slabs *slabs)
 {
-    pthread_mutex_init(&slabs->mutex, NULL);
+    slabs->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (uint32_t i = 0; i < RING_SLAB_KINDS; i++) {
         list_init(&slabs->with_room[i]);
     }

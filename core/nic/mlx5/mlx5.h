@@ -45,6 +45,7 @@ struct mlx5_nic {
     struct ibv_srq *srq;
     uint32_t receive_events_unacked;
     uint32_t send_events_unacked;
+    uint32_t library_wqe_bytes; /* what libmlx5 counts for a send WQE */
 };
 
 /* Batches of calls are so many bytes, or a multiple. */
@@ -120,7 +121,8 @@ int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_e
 void mlx5_close(struct nic *base);
 
 /* queue_pair.c */
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
+/* Makes a queue pair of at least so many send WQEs, as libmlx5 counts them. */
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t send_wqes,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,

@@ -98,20 +98,28 @@ static int32_t create_receive_queue(struct mlx5_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
-/* How much payload a WQE carries, and whether it can be pushed, is only known of a queue pair. */
+/* How much payload a WQE carries, how much libmlx5 counts for it, and whether it can be pushed, is only known of a
+ * queue pair. */
 static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
 {
     struct ibv_qp_init_attr granted;
     struct ibv_qp *qp =
-        mlx5_qp_create(nic, NULL, nic->device.base.send_depth, MLX5_INLINE_BYTES, &granted);
+        mlx5_qp_create(nic, NULL, nic->device.base.send_depth + 1, MLX5_INLINE_BYTES, &granted);
     if (!qp) {
         return device_blame(error, errno, 0, nic->device.base.device, "create a queue pair");
     }
     struct mlx5dv_qp found = {0};
     struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
-    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0 && found.bf.size != 0) {
+    int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP);
+    if (os_error || granted.cap.max_send_wr == 0 || found.sq.wqe_cnt < granted.cap.max_send_wr) {
+        mlx5_qp_destroy(nic, qp);
+        return device_blame(error, os_error ? os_error : EOPNOTSUPP, 0, nic->device.base.device,
+                            "find a queue pair's send queue");
+    }
+    if (found.bf.size != 0) {
         nic->device.base.features |= CRPC_FEATURE_BLUEFLAME;
     }
+    nic->library_wqe_bytes = found.sq.wqe_cnt * WQE_BLOCK_BYTES / granted.cap.max_send_wr;
     nic->device.base.inline_bytes_max =
         (uint32_t)minimum(granted.cap.max_inline_data, MLX5_INLINE_BYTES);
     mlx5_qp_destroy(nic, qp);

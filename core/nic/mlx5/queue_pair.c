@@ -14,15 +14,14 @@
 #include "base/sparse.h"
 #include "nic/mlx5/mlx5.h"
 
-struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t depth,
+struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t send_wqes,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
-    /* One more than wanted: a NOP at the ring's end may take the room of one. */
     *granted = (struct ibv_qp_init_attr){
         .send_cq = nic->send_cq,
         .recv_cq = nic->receive_cq,
         .srq = nic->srq,
-        .cap = {.max_send_wr = depth + 1,
+        .cap = {.max_send_wr = send_wqes,
                 .max_send_sge = nic->device.base.pieces_max,
                 .max_inline_data = inline_bytes},
         .qp_type = IBV_QPT_RC,
@@ -87,6 +86,22 @@ static uint32_t blocks_of_one(const struct nic *nic)
     return wqe_blocks((uint32_t)maximum(head + payload, WQE_BIND_BYTES));
 }
 
+/* One WQE more than wanted: a NOP at the ring's end may take the room of one. */
+static uint32_t blocks_for(const struct nic *nic, uint32_t depth)
+{
+    return blocks_of_one(nic) * (depth + 1);
+}
+
+/* libmlx5 makes the bytes of what it is asked for a power of two. But in each WQE of a reliable connection it counts
+ * what binds a window by way of a memory key, which makes a WQE with as much payload nearly twice as long as any
+ * that is posted here. So fewer are asked for: those that have room where ours have. */
+static uint32_t library_wqes(const struct mlx5_nic *nic, uint32_t depth)
+{
+    const uint32_t bytes =
+        power_of_two_at_least(blocks_for(&nic->device.base, depth)) * WQE_BLOCK_BYTES;
+    return bytes / nic->library_wqe_bytes;
+}
+
 /* Where the send queue lies, from libmlx5. */
 static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t depth,
                            struct mlx5_queue_pair *queue_pair)
@@ -99,7 +114,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
     }
     uint32_t blocks = found.sq.wqe_cnt;
     if (found.sq.stride != WQE_BLOCK_BYTES || blocks == 0 || (blocks & (blocks - 1)) != 0 ||
-        blocks > TRACKING_ENTRIES_MAX || blocks < blocks_of_one(&nic->device.base) * (depth + 1)) {
+        blocks > TRACKING_ENTRIES_MAX || blocks < blocks_for(&nic->device.base, depth)) {
         return EOPNOTSUPP;
     }
     queue_pair->queue = (struct send_queue){.buffer = found.sq.buf,
@@ -147,7 +162,8 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = mlx5_qp_create(nic, domain, depth, base->inline_bytes_max, &granted);
+    struct ibv_qp *qp =
+        mlx5_qp_create(nic, domain, library_wqes(nic, depth), base->inline_bytes_max, &granted);
     int os_error = qp ? find_send_queue(nic, qp, depth, queue_pair) : errno;
     if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
         os_error = ENOMEM;
