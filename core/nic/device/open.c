@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/utsname.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -17,13 +18,25 @@
 
 #define RECEIVE_DEPTH_DEFAULT 16384
 
+/* Returns true from Linux 5.12 on. */
+static bool fork_copies_pinned_pages(void)
+{
+    struct utsname kernel;
+    unsigned major, minor;
+    return uname(&kernel) == 0 && sscanf(kernel.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 5 || (major == 5 && minor >= 12));
+}
+
 /* Kernels before 5.12 give the parent a new copy of a page it writes to after fork(), while the
- * device keeps writing to the old one. This keeps registered pages with the parent there, and does
- * nothing on newer kernels. It must come before the first registration, and its failure leaves us
- * no worse. */
+ * device keeps writing to the old one. This keeps registered pages with the parent there. libibverbs asks
+ * newer kernels, too, by netlink; if it gets no answer, as in some containers, it makes areas of memory of their own
+ * of each queue pair and each registration, of which a process may have 65,530. It must come before the first
+ * registration, and its failure leaves us no worse. */
 static void protect_from_fork(void)
 {
-    ibv_fork_init();
+    if (!fork_copies_pinned_pages()) {
+        ibv_fork_init();
+    }
 }
 
 static uint32_t clamp(uint32_t value, uint32_t low, uint32_t high)
