@@ -20,7 +20,7 @@ struct cm_file; /* one for each open of /dev/infiniband/rdma_cm */
 
 /* Shared by all processes of a session, zero at first: who is bound to which port. Reserve this
  * much in shared memory. */
-#define CM_SHARED_BYTES (256 * 1024)
+#define CM_SHARED_BYTES (1024 * 1024)
 
 /* What the cm needs of its surroundings. */
 struct cm_host {

@@ -16,12 +16,12 @@
 #include "simnic/fabric/fault.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 5u
+#define FABRIC_VERSION 6u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
 
-#define FABRIC_CM_BYTES (256u * 1024u) /* what the connection managers share */
+#define FABRIC_CM_BYTES (1024u * 1024u) /* what the connection managers share */
 #define FABRIC_STATISTICS_ENTRIES 256u /* QPs of a process that have a place in its statistics */
 #define FABRIC_TRACE_BYTES (512u * 1024u)
 
