@@ -43,6 +43,8 @@ bool send_queue_next(struct nic *nic, struct queue_pair *qp);
 void send_queue_fetch(struct nic *nic, struct queue_pair *qp, uint16_t index, uint32_t available);
 /* Reads again how far the program has posted. */
 void send_queue_read_producer(struct queue_pair *qp);
+/* Returns whether its doorbell record tells of WQEs that it does not know of. */
+bool send_queue_has_more(const struct queue_pair *qp);
 
 /* ---- wqe.c ---- */
 /* The basic blocks of a WQE that begins with these bytes: at least one. */
@@ -194,6 +196,10 @@ bool streams_admit(struct queue_pair *dci);
 bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome);
 
 /* ---- qp.c ---- */
+/* registers.c: what a doorbell may have been missed for. nic->searches says whether there is something. */
+bool nic_search(struct nic *nic); /* if it is time; returns whether it was */
+uint64_t nic_search_due_ns(const struct nic *nic);
+
 struct queue_pair *qp_find(struct nic *nic, uint32_t qpn);
 /* A fatal error of the QP: it goes to the error state, and what was not completed is flushed. */
 void qp_fail(struct nic *nic, struct queue_pair *qp);

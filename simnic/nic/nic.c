@@ -232,7 +232,8 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
         return false;
     }
     nic->tracing = atomic_load_explicit(&nic->fabric->file->tracing, memory_order_relaxed);
-    bool any = give_turns(nic, &nic->active, offsetof(struct queue_pair, active), requester_run);
+    bool any = nic->searches && nic_search(nic);
+    any |= give_turns(nic, &nic->active, offsetof(struct queue_pair, active), requester_run);
     any |= receive(nic);
     any |= give_turns(nic, &nic->owing, offsetof(struct queue_pair, owing), response_run);
     run_timers(nic);
@@ -254,6 +255,10 @@ uint64_t nic_deadline_ns(const struct nic *nic)
     bool waits = !list_empty(&nic->owing) || !list_empty(&nic->active);
     if (waits && nic->now_ns + LOOK_AGAIN_NS < deadline) {
         deadline = nic->now_ns + LOOK_AGAIN_NS;
+    }
+    if (nic->searches) {
+        const uint64_t search_ns = nic_search_due_ns(nic);
+        deadline = search_ns < deadline ? search_ns : deadline;
     }
     return delayed < deadline ? delayed : deadline;
 }

@@ -307,6 +307,9 @@ struct doorbell_page {
     uint8_t seen[NIC_REGISTERS][NIC_BLUEFLAME_BYTES];
     uint32_t rung[NIC_REGISTERS]; /* doorbells seen */
     struct list queue_pairs;
+    uint32_t crowd;         /* how many those were when all of them were looked at */
+    bool search;            /* all of them must be looked at once more: */
+    uint64_t search_due_ns; /* when; 0: that is not determined yet */
 };
 
 /* As enum ibv_event_type. */
@@ -344,7 +347,11 @@ struct nic {
     uint32_t queue_pair_next;
     void **completion_queues, **shared_receive_queues; /* by number */
     uint32_t completion_queue_last, shared_receive_queue_last;
+    /* The host has a look at doorbells after each store: none is overwritten before it is seen, as far as the host
+     * can tell. */
+    bool sees_each_store;
     struct doorbell_page *pages[NIC_MAX_PAGES];
+    uint32_t searches; /* pages with `search` */
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
     struct list active, owing, timed;

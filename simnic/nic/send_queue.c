@@ -51,6 +51,13 @@ void send_queue_read_producer(struct queue_pair *qp)
     }
 }
 
+bool send_queue_has_more(const struct queue_pair *qp)
+{
+    uint32_t raw;
+    return qp->send_blocks && dma_load32(qp->record + 4, &raw) &&
+           (uint16_t)be32toh(raw) != qp->send_producer;
+}
+
 bool send_queue_next(struct nic *nic, struct queue_pair *qp)
 {
     if (qp->state == STATE_SQD) {

@@ -275,6 +275,37 @@ static void test_push_sizes(void **state)
 
 /* A push waits for its rest while another QP of the page pushes into the same register: each runs
  * its own WQE. */
+/* In a crowd, the one whose doorbell is seen does not wait for a look at all the others: they are looked at a little
+ * later, or much later if their doorbells should have been seen, too. */
+static void test_last_writer_in_a_crowd(void **state)
+{
+    struct pair *p = *state;
+    struct rig_wqe first, second, nothing;
+    for (uint32_t i = 0; i < 100; i++) {
+        rig_qp_new(p->rig, p->cq, &(struct rig_qp_options){0});
+    }
+    rig_wqe_start(&nothing, MLX5_OPCODE_NOP, SIGNALLED);
+    uint16_t at_b = rig_post(p->b, &nothing); /* the first look is at all of them */
+    rig_ring(p->b, &nothing);
+    expect_sent(p->far, p->b, at_b);
+    for (int seen = 0; seen < 2; seen++) {
+        const uint64_t wait_ns = seen ? 10000000 : 102 * 100;
+        p->rig->nic.sees_each_store = seen;
+        make_write(p, &first, 0, "first");
+        uint16_t at_a = rig_post(p->a, &first);
+        rig_wqe_start(&second, MLX5_OPCODE_NOP, SIGNALLED);
+        at_b = rig_post(p->b, &second);
+        memcpy(p->rig->page[0] + 0x800 + (size_t)p->b->which * NIC_BLUEFLAME_BYTES, first.bytes, 8);
+        rig_ring(p->b, &second);
+        expect_sent(p->far, p->b, at_b);
+        rig_pass(p->rig, wait_ns - 1);
+        expect_none(p->cq);
+        rig_pass(p->rig, 1);
+        expect_sent(p->cq, p->a, at_a);
+        assert_int_equal(p->rig->nic.searches, 0);
+    }
+}
+
 static void test_two_writers(void **state)
 {
     struct pair *p = *state;
@@ -442,15 +473,25 @@ static void test_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        QUIET(test_plain),          QUIET(test_ring_page),
-        QUIET(test_last_writer),    QUIET(test_push_of_several),
-        QUIET(test_push),           QUIET(test_push_differs),
-        QUIET(test_incomplete),     QUIET(test_incomplete_after_idle),
-        QUIET(test_never_complete), QUIET(test_push_over_push),
-        QUIET(test_push_elsewhere), QUIET(test_push_sizes),
-        QUIET(test_two_writers),    QUIET(test_late_writer),
-        QUIET(test_ring_over_push), QUIET(test_ring_over_push_of_none),
-        QUIET(test_torn),           QUIET(test_page_gone),
+        QUIET(test_plain),
+        QUIET(test_ring_page),
+        QUIET(test_last_writer),
+        QUIET(test_push_of_several),
+        QUIET(test_push),
+        QUIET(test_push_differs),
+        QUIET(test_incomplete),
+        QUIET(test_incomplete_after_idle),
+        QUIET(test_never_complete),
+        QUIET(test_push_over_push),
+        QUIET(test_push_elsewhere),
+        QUIET(test_push_sizes),
+        QUIET(test_two_writers),
+        QUIET(test_late_writer),
+        QUIET(test_last_writer_in_a_crowd),
+        QUIET(test_ring_over_push),
+        QUIET(test_ring_over_push_of_none),
+        QUIET(test_torn),
+        QUIET(test_page_gone),
         QUIET(test_pages),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

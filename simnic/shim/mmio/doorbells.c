@@ -105,10 +105,12 @@ static bool is_streaming(void)
     return state.close_traps >= CLOSE_TRAPS;
 }
 
-/* Executes what a store has posted, and gives the lock back. */
-static void serve(void)
+/* Executes what a store has posted, and gives the lock back. alone: no other was made since the last look. */
+static void serve(bool alone)
 {
+    process.nic.sees_each_store = alone;
     state.worked = service_work();
+    process.nic.sees_each_store = false;
     state.last_trap_ns = process.nic.now_ns;
     bool free = state.free;
     uint64_t due_ns = nic_deadline_ns(&process.nic);
@@ -161,7 +163,7 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
     if (stores == 0) {
         nic_ring_page(&process.nic, page);
     }
-    serve();
+    serve(stores != 0 && !state.free && state.stepping == 0);
     errno = error;
     return true;
 }
@@ -182,7 +184,7 @@ bool doorbells_stepped(void *ucontext)
     for (uint32_t page = 0; page < state.page_end && !state.free && state.stepping == 0; page++) {
         set_writable(page, false);
     }
-    serve();
+    serve(false);
     errno = error;
     return true;
 }
