@@ -1,0 +1,363 @@
+/* connections.c: what many connections of one process cost: memory of an idle endpoint, how fast they are made, and what a call costs
+ * beside idle ones.
+ *
+ *   connections DEVICE ADDRESS HOW COUNT RING_BYTES BATCH_WINDOW ROUNDS
+ *
+ * Both sides are in this process, in a context each, so each connection has two endpoints. HOW is blobs or rdma_cm; RING_BYTES and
+ * BATCH_WINDOW are 0 for the library's defaults. First one connection makes calls alone. Then COUNT are made, which are idle. Then
+ * one of them makes calls, and then all of them in turns, ROUNDS calls each. ROUNDS 0: only the memory.
+ *
+ * Prints JSON. Memory is what has become of the process by an endpoint, without what simnic has allocated for its device, and with
+ * all registered pages: see allocated.h. That of the kernel is not in it.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <copyrpc.h>
+
+#include "allocated.h"
+
+#define COUNT_MAX 100000u
+#define WARM_UP 8u /* connections before memory is looked at: what the first ones make is for all */
+#define ALONE_CALLS 20000u
+#define COMPLETIONS 256
+#define LIMIT_S 60 /* without any progress, on a machine that stands still */
+#define REQUEST_BYTES 32
+
+struct side {
+    crpc_context *context;
+    crpc_endpoint endpoint; /* that is being connected */
+    bool connected;
+    crpc_endpoint *endpoints; /* of all connections */
+};
+
+static struct side client, server;
+static uint32_t made;
+static crpc_endpoint_options options;
+static char address[sizeof(((crpc_listener_info *)NULL)->address)];
+
+__attribute__((noreturn)) static void give_up(const char *what)
+{
+    fprintf(stderr, "connections: %s (%u connections are made)\n", what, made);
+    exit(EXIT_FAILURE);
+}
+
+static void need(int32_t status, const crpc_error *error)
+{
+    if (status < 0) {
+        give_up(error->message);
+    }
+}
+
+static double clock_s(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+struct memory {
+    uint64_t resident; /* a page that is mapped twice counts once */
+    uint64_t registered;
+    uint64_t mappings;
+    uint64_t allocated[ALLOCATED_BY];
+};
+
+static uint64_t lines_of(const char *path)
+{
+    uint64_t lines = 0;
+    FILE *file = fopen(path, "r");
+    for (int c; file && (c = fgetc(file)) != EOF;) {
+        lines += c == '\n';
+    }
+    if (file) {
+        fclose(file);
+    }
+    return lines;
+}
+
+static uint64_t resident_bytes(void)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && fgets(line, sizeof(line), file) && sscanf(line, "Pss: %llu kB", &kib) != 1) {
+    }
+    if (!file || kib == 0) {
+        give_up("/proc/self/smaps_rollup has no Pss");
+    }
+    fclose(file);
+    return kib * 1024;
+}
+
+static struct memory memory_now(void)
+{
+    struct memory now = {.registered = registered_bytes()};
+    for (int who = 0; who < ALLOCATED_BY; who++) {
+        now.allocated[who] = allocated_bytes((enum allocated_by)who);
+    }
+    now.mappings = lines_of("/proc/self/maps");
+    now.resident = resident_bytes();
+    return now;
+}
+
+static void print_memory(const char *name, const struct memory *from, const struct memory *to,
+                         uint32_t endpoints)
+{
+    const double each = endpoints;
+    const double of_simnic =
+        (double)(to->allocated[ALLOCATED_SIMNIC] - from->allocated[ALLOCATED_SIMNIC]);
+    double heap = 0;
+    printf("\"%s\": {\"bytes\": %.0f, \"registered_bytes\": %.0f, \"mappings\": %.3f, \"heap\": {",
+           name, ((double)(to->resident - from->resident) - of_simnic) / each,
+           (double)(to->registered - from->registered) / each,
+           (double)(to->mappings - from->mappings) / each);
+    for (int who = 0; who < ALLOCATED_BY; who++) {
+        double bytes = (double)(to->allocated[who] - from->allocated[who]);
+        heap += who == ALLOCATED_SIMNIC ? 0 : bytes;
+        printf("\"%s\": %.0f, ", allocated_names[who], bytes / each);
+    }
+    printf("\"all_but_simnic\": %.0f}}, ", heap / each);
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------ */
+
+static void open_side(struct side *side, const char *device, uint32_t count)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    const uint32_t window = options.batch_window ? options.batch_window : 64;
+    crpc_context_options wanted = {
+        .struct_size = sizeof(wanted),
+        .endpoints_max = count,
+        .receive_depth = window * count / 2 * 3 + 3,
+        .log_level = CRPC_LOG_ERROR,
+    };
+    snprintf(wanted.device, sizeof(wanted.device), "%s", device);
+    need(crpc_context_open(&wanted, &side->context, &error), &error);
+    side->endpoints = calloc(count, sizeof(*side->endpoints));
+    if (!side->endpoints) {
+        give_up("no memory");
+    }
+}
+
+static void listen_at(const char *host)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_listener_info info = {.struct_size = sizeof(info)};
+    crpc_listener listener;
+    snprintf(address, sizeof(address), "%s:0", host);
+    need(crpc_listener_open(server.context, address, NULL, &listener, &error), &error);
+    crpc_listener_get_info(server.context, listener, &info);
+    snprintf(address, sizeof(address), "%s", info.address);
+}
+
+static void poll_connecting(struct side *side)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_completion completions[COMPLETIONS];
+    int32_t count = crpc_poll(side->context, completions, COMPLETIONS);
+    for (int32_t i = 0; i < count; i++) {
+        if (completions[i].kind == CRPC_COMPLETION_CONNECT_REQUEST) {
+            side->endpoint = completions[i].endpoint;
+            need(crpc_endpoint_accept(side->context, side->endpoint, &options, &error), &error);
+        } else if (completions[i].kind == CRPC_COMPLETION_CONNECTED) {
+            crpc_endpoint_get_error(side->context, side->endpoint, &error);
+            need(completions[i].status, &error);
+            side->connected = true;
+        } else {
+            give_up("a connection has ended");
+        }
+    }
+}
+
+static void connect_by_blobs(void)
+{
+    struct side *sides[2] = {&client, &server};
+    crpc_error error = {.struct_size = sizeof(error)};
+    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
+    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
+    for (int i = 0; i < 2; i++) {
+        need(crpc_endpoint_blob(sides[i]->context, &options, &sides[i]->endpoint, blobs[i],
+                                &bytes[i], &error),
+             &error);
+    }
+    for (int i = 0; i < 2; i++) {
+        need(
+            crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blobs[!i], bytes[!i], &error),
+            &error);
+    }
+}
+
+static void connect_by_address(void)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    need(crpc_endpoint_connect(client.context, address, &options, &client.endpoint, &error),
+         &error);
+}
+
+/* Returns how many seconds it took. */
+static double connect_up_to(uint32_t count, void (*connect)(void))
+{
+    const double begin = clock_s(CLOCK_MONOTONIC);
+    while (made < count) {
+        const double one = clock_s(CLOCK_MONOTONIC);
+        client.connected = server.connected = false;
+        connect();
+        while (!client.connected || !server.connected) {
+            poll_connecting(&client);
+            poll_connecting(&server);
+            if (clock_s(CLOCK_MONOTONIC) - one > LIMIT_S) {
+                give_up("a connection is not made");
+            }
+        }
+        client.endpoints[made] = client.endpoint;
+        server.endpoints[made++] = server.endpoint;
+    }
+    return clock_s(CLOCK_MONOTONIC) - begin;
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* Answers what has come. */
+static void serve(void)
+{
+    static crpc_completion completions[COMPLETIONS];
+    static crpc_op replies[COMPLETIONS];
+    static const uint8_t payload[REQUEST_BYTES];
+    uint32_t requests = 0;
+    int32_t count = crpc_poll(server.context, completions, COMPLETIONS);
+    for (int32_t i = 0; i < count; i++) {
+        if (completions[i].kind == CRPC_COMPLETION_REQUEST) {
+            replies[requests++] = (crpc_op){.opcode = CRPC_OP_REPLY,
+                                            .flags = CRPC_OP_QUIET,
+                                            .endpoint = completions[i].endpoint,
+                                            .token = completions[i].token,
+                                            .payload_bytes = REQUEST_BYTES};
+        } else if (completions[i].kind == CRPC_COMPLETION_DISCONNECTED) {
+            give_up("a connection has ended");
+        }
+    }
+    if (requests > 0 && crpc_submit(server.context, replies, requests, payload, sizeof(payload),
+                                    NULL) != (int32_t)requests) {
+        give_up("a reply is refused");
+    }
+}
+
+static uint32_t take_responses(void)
+{
+    static crpc_completion completions[COMPLETIONS];
+    uint32_t responses = 0;
+    int32_t count = crpc_poll(client.context, completions, COMPLETIONS);
+    for (int32_t i = 0; i < count; i++) {
+        if (completions[i].kind != CRPC_COMPLETION_RESPONSE || completions[i].status != CRPC_OK) {
+            give_up("a call has failed");
+        }
+        responses++;
+    }
+    return responses;
+}
+
+/* One call of each of the first `count` endpoints at once. */
+static void round_of_calls(uint32_t count)
+{
+    static const uint8_t payload[REQUEST_BYTES];
+    crpc_op ops[64];
+    uint32_t submitted = 0, answered = 0;
+    const double begin = clock_s(CLOCK_MONOTONIC);
+    while (answered < count) {
+        uint32_t now = 0;
+        for (; now < sizeof(ops) / sizeof(ops[0]) && submitted + now < count; now++) {
+            ops[now] = (crpc_op){.opcode = CRPC_OP_CALL,
+                                 .endpoint = client.endpoints[submitted + now],
+                                 .payload_bytes = REQUEST_BYTES,
+                                 .reply_bytes_max = REQUEST_BYTES};
+        }
+        if (now > 0 &&
+            crpc_submit(client.context, ops, now, payload, sizeof(payload), NULL) != (int32_t)now) {
+            give_up("a call is refused");
+        }
+        submitted += now;
+        serve();
+        answered += take_responses();
+        if (clock_s(CLOCK_MONOTONIC) - begin > LIMIT_S) {
+            give_up("a call is not answered");
+        }
+    }
+}
+
+static int compare(const void *left, const void *right)
+{
+    const double *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+/* Prints the medians of the rounds: by the clock, and of this thread alone, which plays both sides. */
+static void measure_calls(const char *name, uint32_t count, uint32_t rounds)
+{
+    double *ns[2] = {calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double))};
+    static const clockid_t clocks[2] = {CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID};
+    if (!ns[0] || !ns[1]) {
+        give_up("no memory");
+    }
+    round_of_calls(count);
+    for (uint32_t i = 0; i < rounds; i++) {
+        const double begin[2] = {clock_s(clocks[0]), clock_s(clocks[1])};
+        round_of_calls(count);
+        for (int c = 0; c < 2; c++) {
+            ns[c][i] = (clock_s(clocks[c]) - begin[c]) * 1e9 / count;
+        }
+    }
+    for (int c = 0; c < 2; c++) {
+        qsort(ns[c], rounds, sizeof(double), compare);
+    }
+    printf("\"%s\": {\"ns\": %.0f, \"thread_ns\": %.0f}, ", name, ns[0][rounds / 2],
+           ns[1][rounds / 2]);
+    free(ns[0]);
+    free(ns[1]);
+}
+
+int main(int argc, char **argv)
+{
+    const uint32_t count = argc == 8 ? (uint32_t)strtoul(argv[4], NULL, 0) : 0;
+    if (count <= WARM_UP || count > COUNT_MAX) {
+        fprintf(stderr,
+                "usage: connections DEVICE ADDRESS HOW COUNT RING_BYTES BATCH_WINDOW ROUNDS\n");
+        return 2;
+    }
+    void (*connect)(void) = strcmp(argv[3], "blobs") == 0 ? connect_by_blobs : connect_by_address;
+    options = (crpc_endpoint_options){.struct_size = sizeof(options),
+                                      .keepalive_ns = CRPC_FOREVER,
+                                      .ring_bytes = (uint32_t)strtoul(argv[5], NULL, 0),
+                                      .batch_window = (uint32_t)strtoul(argv[6], NULL, 0)};
+    const uint32_t rounds = (uint32_t)strtoul(argv[7], NULL, 0);
+    printf("{\"connections\": %u, ", count);
+    const struct memory before = memory_now();
+    open_side(&client, argv[1], count);
+    open_side(&server, argv[1], count);
+    listen_at(argv[2]);
+    const struct memory opened = memory_now();
+    print_memory("context_for_each", &before, &opened, 2 * count);
+    connect_up_to(1, connect);
+    if (rounds > 0) {
+        measure_calls("alone", 1, ALONE_CALLS);
+    }
+    connect_up_to(WARM_UP, connect);
+    const struct memory first = memory_now();
+    const double seconds = connect_up_to(count, connect);
+    const struct memory idle = memory_now();
+    print_memory("idle_endpoint", &first, &idle, 2 * (count - WARM_UP));
+    printf("\"connects_per_second\": %.0f, ", (count - WARM_UP) / seconds);
+    if (rounds > 0) {
+        measure_calls("one_of_all", 1, ALONE_CALLS);
+        measure_calls("all", count, rounds);
+        const struct memory used = memory_now();
+        print_memory("used_endpoint", &first, &used, 2 * (count - WARM_UP));
+    }
+    printf("\"mappings_of_all\": %llu}\n", (unsigned long long)lines_of("/proc/self/maps"));
+    return 0;
+}
