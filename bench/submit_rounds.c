@@ -87,7 +87,7 @@ static void open_context(struct side *side, const char *device)
     crpc_context_options options = {.struct_size = sizeof(options),
                                     .flags = CRPC_CONTEXT_QUEUES,
                                     .receive_depth = 256,
-                                    .endpoints_max = 2};
+                                    .endpoints_max = 3}; /* a lane of BATCH ops takes two */
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(crpc_context_open(&options, &side->context, &error), &error);
     need(crpc_region_register(side->context, side->memory, sizeof(side->memory), access,

@@ -218,9 +218,10 @@ typedef struct crpc_context_options {
      * context gets as many as the device allows. The batch windows of all endpoints may add up to
      * two thirds of what it gets. */
     uint32_t receive_depth;
-    uint32_t signal_interval; /* every n-th send WQE requests a completion, n = 1 to 64; 0 = 64. At most
-                               * half of send_depth of crpc_context_info is used */
-    uint32_t log_level;       /* crpc_context_log gets entries up to this level: CRPC_LOG_* */
+    /* Every n-th send WQE requests a completion, n = 1 to 64; 0 = 64. More than half of send_depth of
+     * crpc_context_info means half of it. */
+    uint32_t signal_interval;
+    uint32_t log_level; /* crpc_context_log gets entries up to this level: CRPC_LOG_* */
     /* CRPC_FEATURE_CQE_COMPRESSION requests compressed completions. The library always uses
      * BlueFlame where the device has it. crpc_context_get_info tells which features are in use. */
     uint32_t features;

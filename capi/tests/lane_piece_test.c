@@ -325,7 +325,8 @@ static void as_many_as_its_depth(void **state)
 {
     static crpc_lane_op ops[601];
     int32_t reason;
-    static const uint32_t depths[][2] = {{0, 63}, {1, 63}, {63, 63}, {64, 64}, {300, 300}, {512, 512}};
+    static const uint32_t depths[][2] = {{0, 63},  {1, 63},    {63, 63},
+                                         {64, 64}, {300, 300}, {512, 512}};
     (void)state;
     for (uint32_t round = 0; round < sizeof(depths) / sizeof(depths[0]); round++) {
         const uint32_t depth = depths[round][1];

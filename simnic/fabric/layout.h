@@ -22,7 +22,7 @@
 #define FABRIC_RING_BYTES (256u * 1024u)
 
 #define FABRIC_CM_BYTES (1024u * 1024u) /* what the connection managers share */
-#define FABRIC_STATISTICS_ENTRIES 256u /* QPs of a process that have a place in its statistics */
+#define FABRIC_STATISTICS_ENTRIES 256u  /* QPs of a process that have a place in its statistics */
 #define FABRIC_TRACE_BYTES (512u * 1024u)
 
 struct fabric_slot {
