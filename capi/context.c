@@ -17,6 +17,8 @@
 #define ENDPOINTS_MAX_DEFAULT 256u
 #define ENDPOINTS_MAX_LIMIT (1u << 18)
 #define RECEIVE_DEPTH_DEFAULT 24576u
+/* The first batch windows of all endpoints, of 2 at least, are two thirds of as many. */
+#define RECEIVES_PER_ENDPOINT 3u
 #define RECEIVE_DEPTH_LIMIT (1u << 24)
 /* With the place of a NOP 64 WQEs of at most 256 bytes, so 16 KiB with mlx5. */
 #define SEND_DEPTH 63u
@@ -128,7 +130,9 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
 static void fill_defaults(crpc_context_options *options)
 {
     default32(&options->endpoints_max, ENDPOINTS_MAX_DEFAULT);
-    default32(&options->receive_depth, RECEIVE_DEPTH_DEFAULT);
+    default32(&options->receive_depth,
+              (uint32_t)maximum(RECEIVE_DEPTH_DEFAULT,
+                                RECEIVES_PER_ENDPOINT * (uint64_t)options->endpoints_max));
     default32(&options->signal_interval, SIGNAL_INTERVAL_DEFAULT);
     default32(&options->rail_receive_depth, RAIL_RECEIVE_DEPTH_DEFAULT);
     default32(&options->channels_max, CHANNELS_MAX_DEFAULT);

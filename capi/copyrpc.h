@@ -214,9 +214,9 @@ typedef struct crpc_context_options {
     uint32_t gid_index;
     uint32_t endpoints_max; /* at most 2^18; 0 = 256. One with a lane counts as two, or as
                              * lane_depth of crpc_endpoint_options says */
-    /* Receive WQEs that all endpoints share, 2 to 2^24; 0 = 24576. If the device has fewer, the
-     * context gets as many as the device allows. The batch windows of all endpoints may add up to
-     * two thirds of what it gets. */
+    /* Receive WQEs that all endpoints share, 2 to 2^24; 0 = 24576, or 3 for each of endpoints_max if that
+     * is more. If the device has fewer, the context gets as many as the device allows. The batch windows
+     * of all endpoints may add up to two thirds of what it gets. */
     uint32_t receive_depth;
     /* Every n-th send WQE requests a completion, n = 1 to 64; 0 = 64. More than half of send_depth of
      * crpc_context_info means half of it. */
@@ -273,7 +273,7 @@ typedef struct crpc_context_info {
     uint32_t send_depth;        /* WQEs in the send queue of each endpoint */
     uint32_t signal_interval;   /* in use */
     uint32_t inline_bytes_max;  /* payload bytes that fit in a WQE */
-    uint32_t batch_window_left; /* what the batch windows of new endpoints may still add up to */
+    uint32_t batch_window_left; /* receives that no batch window has yet */
     uint32_t features;          /* CRPC_FEATURE_* in use */
     uint32_t queues_max;        /* in use; 0 = it was opened without CRPC_CONTEXT_QUEUES */
     /* Queues that count for queues_max: those of all kinds until they are closed, and closed ones whose
@@ -503,7 +503,8 @@ typedef struct crpc_completion {
  * The ops of an endpoint gather in a batch. crpc_submit itself sends the batch if one of the ops is
  * the endpoint's only open call, or answers its last open request. Otherwise the next crpc_poll,
  * crpc_wait or crpc_context_arm sends it. A batch waits longer if the peer's limits or the send
- * queue leave no room. Accepting an op allocates no memory and makes no system call of its own.
+ * queue leave no room. Accepting an op allocates no memory and makes no system call of its own, but for one
+ * for which a ring has to grow (CRPC_ENDPOINT_FULL_SIZE).
  * Returns how many ops were accepted, 0 to count, and sets *reason (which may be NULL) to why it
  * stopped there: CRPC_OK (all were accepted), CRPC_E_AGAIN (a CRPC_COMPLETION_ROOM follows),
  * CRPC_E_TOO_BIG (payload_bytes or reply_bytes_max can never fit), CRPC_E_STALE (endpoint or
@@ -517,8 +518,8 @@ CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t
 
 /* Makes progress on all connections and fetches completions. It ends the views of the previous poll
  * and sends what has gathered. Then it fills `completions` with results of ops, requests and
- * connection events. It makes system calls of its own only to make or end connections, and after
- * crpc_wait or crpc_context_arm.
+ * connection events. It makes system calls of its own only to make or end connections, for rings that
+ * grow, and after crpc_wait or crpc_context_arm.
  * Returns how many completions it wrote, 0 to capacity; CRPC_E_INVALID if capacity is 0 or above
  * 2^20. */
 CRPC_API int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity);
@@ -577,23 +578,31 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
 /* Flag: the endpoint has a lane, if its peer has the flag, too: a second queue pair, for one-sided ops to
  * memory that the other side grants (crpc_lane_submit). */
 #define CRPC_ENDPOINT_LANE 0x4u
+/* Flag: ring and batch window have their full size from the start. Otherwise they are small at first, and grow as they are
+ * used: once, when a call does not fit. It then waits for a round trip, and a submit and a poll of each side make system
+ * calls. */
+#define CRPC_ENDPOINT_FULL_SIZE 0x8u
 
 typedef struct crpc_endpoint_options {
     uint32_t struct_size;
     uint32_t flags;     /* CRPC_ENDPOINT_* */
     uint64_t user_data; /* any number; completions show it */
     /* Size of the receive ring: a power of two, 4096 to 2^30, and a multiple of the page size;
-     * 0 = 1 MiB. The peer maps and pins as much for sending: it refuses a ring that is larger than
-     * its own and than its peer_ring_bytes_max. */
+     * 0 = 1 MiB. It begins with 8192 bytes, or a page, and has this size as soon as that is needed, unless
+     * the endpoint is FULL_SIZE. The peer maps and pins as much for sending: it refuses a ring that can be
+     * larger than its own and than its peer_ring_bytes_max. If there is no memory for a larger ring, the
+     * connection ends with CRPC_E_MEMLOCK or CRPC_E_NO_MEMORY. */
     uint32_t ring_bytes;
-    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 96 (with
-     * CRPC_ENDPOINT_LANE, ring_bytes - 1120); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
+    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 352 (with
+     * CRPC_ENDPOINT_LANE, ring_bytes - 1376); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
     uint32_t request_bytes;
     /* How many calls may be unanswered: 1 to 2^20, rounded up to a power of two; 0 = 1024. The peer
      * refuses a number above 65536 unless its own is at least as large. */
     uint32_t calls_max;
     /* How many unread batches the peer may have sent, 1 to 1024; 0 = 64. All endpoints share the
-     * context's receives: each takes its batch_window of them, and 3 more if it has a key. */
+     * context's receives: each has 2 to 8 of them, as there are, and 3 more if it has a key. Up to
+     * batch_window are lent to those whose peers send much, as long as there are any. A FULL_SIZE endpoint
+     * has all at once. */
     uint32_t batch_window;
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* If calls are open and nothing has come from the peer for this long, the library probes it; if

@@ -36,7 +36,7 @@ static void fill_defaults(crpc_endpoint_options *options)
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
 {
     uint32_t ring = options->ring_bytes;
-    uint32_t aside = WIRE_FIN_BYTES + REQUEST_BYTES_MIN +
+    uint32_t aside = WIRE_FIN_BYTES + WIRE_GROW_BYTES + REQUEST_BYTES_MIN +
                      (options->flags & CRPC_ENDPOINT_LANE ? WIRE_WORDS_BYTES : 0);
     if (ring < RING_BYTES_MIN || ring > RING_BYTES_MAX || (ring & (ring - 1)) != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
@@ -61,7 +61,7 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE)) {
+    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_FULL_SIZE)) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }

@@ -40,8 +40,11 @@ void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
 
 static int open_all(uint32_t flags)
 {
-    crpc_endpoint_options options = {
-        .struct_size = sizeof(options), .ring_bytes = 65536, .calls_max = 64, .user_data = 4711};
+    crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                     .flags = CRPC_ENDPOINT_FULL_SIZE,
+                                     .ring_bytes = 65536,
+                                     .calls_max = 64,
+                                     .user_data = 4711};
     memset(&fixture, 0, sizeof(fixture));
     fixture.flags = flags;
     memory_fabric_reset_default();
@@ -276,7 +279,7 @@ void fixture_lane(crpc_endpoint *left, crpc_endpoint *right)
 void fixture_deep_lane(uint32_t depth, crpc_endpoint *left, crpc_endpoint *right)
 {
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .flags = CRPC_ENDPOINT_LANE,
+                                           .flags = CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_FULL_SIZE,
                                            .user_data = 815,
                                            .ring_bytes = 65536,
                                            .lane_depth = depth};

@@ -527,12 +527,12 @@ static void options(void **state)
         uint32_t flags, request_bytes, lane_depth;
         int32_t status;
     } cases[] = {
-        {CRPC_ENDPOINT_LANE, 4096 - 1120, 0, CRPC_OK},
-        {CRPC_ENDPOINT_LANE, 4096 - 1088, 0, CRPC_E_INVALID},
-        {0, 4096 - 96, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1376, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1344, 0, CRPC_E_INVALID},
+        {0, 4096 - 352, 0, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_CALL_ONLY, 0, 0, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY, 0, 0, CRPC_OK},
-        {0x8, 0, 0, CRPC_E_INVALID},
+        {0x10, 0, 0, CRPC_E_INVALID},
         {CRPC_ENDPOINT_LANE, 0, 1, CRPC_OK},
         {CRPC_ENDPOINT_LANE, 0, 4096, CRPC_OK},
         {CRPC_ENDPOINT_LANE, 0, 4097, CRPC_E_INVALID},

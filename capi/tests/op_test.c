@@ -350,8 +350,10 @@ static void a_run_ends_where_there_is_no_more_room(void **state)
 static void runs_to_several_endpoints(void **state)
 {
     (void)state;
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_FULL_SIZE};
     crpc_endpoint left[2] = {fixture.left_endpoint}, right;
-    fixture_connect(NULL, &left[1], &right);
+    fixture_connect(&options, &left[1], &right);
     for (uint32_t length = 1; length <= 6; length++) {
         crpc_op ops[24];
         uint32_t requests = 0;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/lines.h"
+#include "base/page.h"
 #include "base/sparse.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -47,9 +48,9 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
 }
 
 /* What the peer may send takes so many receives: batches, and words before them. */
-static uint32_t promised_receives(const crpc_endpoint_options *options)
+static uint32_t promised_receives(const crpc_endpoint_options *options, uint32_t batch_window)
 {
-    return options->batch_window + (options->key_bytes > 0 ? LINK_WORDS : 0);
+    return batch_window + (options->key_bytes > 0 ? LINK_WORDS : 0);
 }
 
 /* A CQ or the SRQ must never overflow: what could be outstanding is bounded here, for all endpoints
@@ -73,7 +74,8 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
                          "the completion queue of %s takes %u sends, enough for %u endpoints",
                          nic->device, nic->send_completion_depth, engine->endpoint_count);
     }
-    if (engine->window_sum + promised_receives(options) > window_max) {
+    if (engine->window_sum + promised_receives(options, rpc_first_window(engine, options)) >
+        window_max) {
         return error_set(
             error, CRPC_E_NO_RESOURCE, 0,
             "batch windows of all endpoints may sum to %u (two thirds of receive_depth), "
@@ -81,21 +83,6 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
             window_max, window_max - engine->window_sum);
     }
     return CRPC_OK;
-}
-
-static void set_shares(struct rpc_endpoint *endpoint, const crpc_endpoint_options *options)
-{
-    const uint64_t bytes =
-        options->ring_bytes - rpc_aside_bytes(options->flags & CRPC_ENDPOINT_LANE);
-    endpoint->in.request_share = options->request_bytes;
-    endpoint->calls.reply_budget = bytes - options->request_bytes;
-    if (options->flags & CRPC_ENDPOINT_CALL_ONLY) {
-        endpoint->in.request_share = 0;
-        endpoint->calls.reply_budget = bytes;
-    } else if (options->flags & CRPC_ENDPOINT_SERVE_ONLY) {
-        endpoint->in.request_share = bytes;
-        endpoint->calls.reply_budget = 0;
-    }
 }
 
 static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *error)
@@ -108,13 +95,14 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
                          options->calls_max);
     }
     endpoint->in.arrivals_mask = arrivals - 1;
-    endpoint->in.batch_window = options->batch_window;
+    endpoint->in.batch_window = rpc_first_window(endpoint->engine, options);
+    endpoint->in.capacity = rpc_first_ring_bytes(options);
     int32_t status = ring_map(&endpoint->engine->rings, &endpoint->in.ring, RING_RECEIVE,
-                              options->ring_bytes, error);
+                              endpoint->in.capacity, error);
     if (status != CRPC_OK) {
         return status;
     }
-    set_shares(endpoint, options);
+    rpc_set_shares(endpoint, endpoint->in.capacity);
     endpoint->in.mailbox = ring_mailbox(&endpoint->in.ring);
     endpoint->in.mailbox->nonce = endpoint->link.nonce;
     endpoint_publish(endpoint);
@@ -135,7 +123,7 @@ static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
     }
     engine->endpoint_count++;
-    engine->window_sum += promised_receives(&endpoint->options);
+    engine->window_sum += promised_receives(&endpoint->options, endpoint->in.batch_window);
     return CRPC_OK;
 }
 
@@ -204,11 +192,11 @@ static int32_t attach(struct link *link, crpc_error *error)
     }
     endpoint->sent.batch_slots = send_slots;
     endpoint->owed.allowance_max =
-        peer->ring_bytes - rpc_aside_bytes(rpc_lane_selected(endpoint)) - peer->request_bytes;
+        rpc_peer_reply_share(endpoint, peer->ring_bytes, peer->request_bytes);
     endpoint->out.request_limit = peer->request_bytes;
-    endpoint->out.batch_limit = peer->batch_window;
-    status = ring_map(&endpoint->engine->rings, &endpoint->out.staging, RING_SEND, peer->ring_bytes,
-                      error);
+    endpoint->out.batch_limit = peer->batch_window_first;
+    status = ring_map(&endpoint->engine->rings, &endpoint->out.staging, RING_SEND,
+                      maximum(peer->ring_bytes, page_bytes()), error);
     return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain, error)
                              : status;
 }
@@ -217,6 +205,7 @@ static void detach(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     rpc_gather_destroy(endpoint);
+    rpc_grow_destroy(endpoint);
     ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
     sparse_free(endpoint->owed.slots, endpoint->owed.slot_count, sizeof(*endpoint->owed.slots));
     sparse_free(endpoint->sent.replies, endpoint->owed.slot_count, sizeof(*endpoint->sent.replies));
@@ -391,7 +380,7 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     endpoint->link.queue_pair = NULL;
     link_forget_queue_pair(&engine->links, 0, number);
     engine->endpoint_count--;
-    engine->window_sum -= promised_receives(&endpoint->options);
+    engine->window_sum -= promised_receives(&endpoint->options, endpoint->in.batch_window);
 }
 
 static void unprepare(struct link *link)
@@ -503,8 +492,8 @@ void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *
 {
     *info = (crpc_endpoint_info){
         .request_bytes_max =
-            endpoint->link.working ? 0 : wire_payload_max(endpoint->peer.request_bytes),
-        .reply_bytes_max = wire_payload_max(endpoint->calls.reply_budget),
+            endpoint->link.working ? 0 : wire_payload_max(endpoint->peer.request_bytes_max),
+        .reply_bytes_max = wire_payload_max(endpoint->calls.reply_budget_max),
         .calls_max = endpoint->calls.max,
         .calls_open = endpoint->calls.live,
         .requests_open = endpoint->owed.count,

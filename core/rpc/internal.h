@@ -1,6 +1,5 @@
 /* internal.h: the state of the engine and of its endpoints. Only files of core/rpc include it.
  *
- *
  *   engine.c    creation of the engine; completions of the device
  *   poll.c      the steps of a poll, and their order
  *   send.c      calls, replies, the open batch, mailbox READs
@@ -12,6 +11,7 @@
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
  *   leave.c     disconnecting with FIN; the keepalive
+ *   grow.c      rings that grow, and windows that are lent: memory and receives go to those who use them
  *   lane.c      the lane: how it is made, and how it ends
  *   word.c      what the two sides of a lane say
  *   after.c     messages that follow ops of a lane
@@ -127,15 +127,18 @@ struct rpc_sent_batch {
 
 /* ---- Endpoint -------------------------------------------------------------------------------- */
 
-/* The peer's side, from its hello. */
+/* The peer's side, from its hello, and what it has said since. */
 struct rpc_peer {
-    uint64_t ring_address;
-    uint64_t ring_bytes;
-    uint64_t request_bytes; /* share of its ring for this side's requests */
+    uint64_t ring_bytes_max;
+    uint64_t request_bytes_max;
     uint32_t ring_key;
-    uint32_t mailbox_key;
     uint32_t calls; /* its call indices are below this number */
-    uint32_t batch_window;
+    uint32_t batch_window_first;
+    /* what a lone call uses */
+    uint32_t batch_window; /* the largest */
+    uint64_t ring_address; /* of the ring that this side writes to */
+    uint64_t ring_bytes;
+    uint64_t request_bytes; /* share of that ring for this side's requests */
 };
 
 /* A batch that is complete and not sent. Those set aside are sent before the open one. */
@@ -153,18 +156,18 @@ struct rpc_batch {
 
 /* Sending, and the peer's limits. Positions are positions in the peer's ring. */
 struct rpc_out {
-    struct ring staging;  /* our send ring; same size and positions as the peer's receive ring */
     uint64_t produced;    /* end of what was written */
     uint64_t batch_start; /* of the open batch, if batch_messages > 0 */
     uint32_t batch_messages;
     bool batch_wants_completion;
-    bool refused_for_limit;    /* an op got CRPC_E_AGAIN because of the peer's request limit */
-    uint64_t request_produced; /* charges of all requests written */
-    uint64_t request_sent;     /* of those in batches that were sent */
-    uint64_t request_limit;    /* the peer's, as last known */
-    uint64_t batches_sent;
+    bool refused_for_limit;       /* an op got CRPC_E_AGAIN because of the peer's request limit */
+    uint64_t request_produced;    /* charges of all requests written */
+    uint64_t request_sent;        /* of those in batches that were sent */
+    uint64_t request_limit;       /* the peer's, as last known */
+    uint64_t batches_sent;        /* with the jumps of this side's YIELDs */
     uint64_t batch_limit;         /* the peer's, as last known */
     struct nic_transfer transfer; /* of the batch that was sent last; its keys are those of all */
+    struct ring staging; /* our send ring; same size and positions as the peer's receive ring */
 };
 
 /* Calls of this side. */
@@ -176,10 +179,11 @@ struct rpc_calls {
     uint32_t made;       /* a power of two, or 0 */
     uint32_t index_mask; /* what the index of a slot may be: made - 1, or 0 */
     uint32_t live;
-    uint32_t used;           /* slots that are not FREE */
-    uint32_t ended;          /* calls on engine->ended */
-    uint32_t max;            /* slots that there may be */
-    struct rpc_call *memory; /* for all of them; what is not made has not been touched */
+    uint32_t used;             /* slots that are not FREE */
+    uint32_t ended;            /* calls on engine->ended */
+    uint32_t max;              /* slots that there may be */
+    struct rpc_call *memory;   /* for all of them; what is not made has not been touched */
+    uint64_t reply_budget_max; /* of the largest ring */
 };
 
 /* Requests of the peer that wait for their reply. */
@@ -214,22 +218,12 @@ enum rpc_fin {
 
 /* Receiving. */
 struct rpc_in {
-    struct ring ring;
+    /* what a lone call uses, and the beginning of `ring` */
     struct wire_mailbox *mailbox;
-    uint64_t arrived;      /* end of the last batch that arrived */
-    uint64_t parsed;       /* next byte to parse */
-    uint64_t released;     /* the peer may overwrite everything before this */
-    uint64_t batch_end;    /* of the batch being parsed */
-    uint32_t batch_left;   /* messages of that batch not parsed yet */
-    uint32_t batch_window; /* W */
-    uint32_t *arrivals;    /* lengths of arrived batches not begun yet; a ring of a power of two */
-    uint32_t arrivals_mask;
-    uint32_t arrivals_head;
-    uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
-    uint32_t sequence_expected;
-    enum rpc_fin fin;
-    bool distrusted;       /* what has arrived must not be parsed */
-    bool last_was_request; /* of the messages that were taken one by one */
+    uint64_t arrived;  /* end of the last batch that arrived */
+    uint64_t parsed;   /* next byte to parse */
+    uint64_t released; /* the peer may overwrite everything before this */
+    uint64_t capacity; /* bytes of the ring that the peer writes to */
     uint64_t batches_consumed;
     uint64_t request_share;     /* Cq */
     uint64_t request_consumed;  /* charges of released requests */
@@ -240,12 +234,26 @@ struct rpc_in {
     uint64_t held_request_charge;
     uint64_t held_allowance;
     uint32_t held_batches;
+    uint32_t batch_window; /* W, with what is lent of it */
+    uint32_t arrivals_head;
+    uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
+    uint32_t sequence_expected;
+    enum rpc_fin fin;
+    bool distrusted;       /* what has arrived must not be parsed */
+    bool moving;           /* the peer has moved to the larger ring: grow.c looks when views end */
+    bool last_was_request; /* of the messages that were taken one by one */
+    struct ring ring;
+    uint64_t batch_end;  /* of the batch being parsed */
+    uint32_t batch_left; /* messages of that batch not parsed yet */
+    uint32_t arrivals_mask;
+    uint32_t *arrivals; /* lengths of arrived batches not begun yet; a ring of a power of two */
 };
 
 /* READs of the peer's mailbox, for limits that no batch has brought. */
 struct rpc_read {
     bool in_flight;
     uint32_t wqe;
+    const struct wire_mailbox *landing; /* where it lands */
     uint64_t backoff_ns;
     struct wheel_timer timer;
 };
@@ -273,6 +281,30 @@ struct rpc_gather {
     struct rpc_gathered
         *sent; /* of batches that were sent, as sent.batches; NULL = there was none yet */
     struct list memories; /* regions as the queue pair can use them */
+};
+
+#define RPC_GROW_SAY_WANT 0x1u
+#define RPC_GROW_SAY_RING 0x2u
+#define RPC_GROW_SAY_MOVED 0x4u
+#define RPC_GROW_SAY_YIELD 0x8u
+
+/* Rings that grow: grow.c. */
+struct rpc_grow {
+    uint8_t due;           /* RPC_GROW_SAY_*: to be said */
+    bool waits;            /* what is not sent waits in out.staging until MOVED is said */
+    bool offered;          /* RING was said, and the peer has not moved, as far as was parsed */
+    bool moved;            /* it has, and what it wrote there is not parsed yet */
+    bool want_heard;       /* the peer has said WANT */
+    bool says_moved;       /* MOVED must be in the batch that is parsed */
+    uint64_t moved_at;     /* the position where the larger ring begins */
+    uint64_t old_produced; /* waits: end of what was written to staging_old */
+    uint64_t ring_said_in; /* RING is sent when so many batches are */
+    uint64_t idle_sent;    /* batches that were sent at the last keepalive */
+    struct ring next;      /* of this side, not in use yet */
+    struct ring old;       /* has views that end with this poll; or a READ lands there */
+    struct wire_ring peer_next;
+    struct ring staging_old; /* not waits: the device may read it until this WQE has completed: */
+    uint32_t staging_old_wqe;
 };
 
 /* How far this side's disconnect has come. */
@@ -342,6 +374,7 @@ struct rpc_endpoint {
     int32_t reply_bar; /* likewise for replies */
     enum rpc_leave leave;
     bool lane_attention;       /* words of the lane are due, or its ops hold the batch back */
+    bool grow_attention;       /* something of struct rpc_grow is due */
     struct chain release_link; /* has views to end */
     uint64_t user_data;        /* as in the options */
     struct rpc_out out;
@@ -362,6 +395,7 @@ struct rpc_endpoint {
     struct rpc_reservation reservation;
     struct rpc_lane lane;
     struct rpc_gather gather;
+    struct rpc_grow grow;
     crpc_endpoint_options options;
     crpc_stats stats;
     struct link_progress progress;
@@ -400,6 +434,9 @@ struct rpc_engine {
     uint32_t endpoint_count;
     uint32_t endpoints_max;
     uint32_t window_sum;
+    uint32_t window_first; /* rpc_window_first */
+    uint64_t rings_grown; /* how often peers have moved to a larger ring, and given windows back: */
+    uint64_t windows_back;
     struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
     uint64_t unknown_reported; /* how many of nic->unknown_completions were logged */
     crpc_stats retired;        /* sums of destroyed endpoints, and the engine's own counters */
@@ -488,7 +525,8 @@ static inline bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t
     }
     if (batch_limit > out->batch_limit) {
         out->batch_limit = batch_limit;
-        if (out->batch_messages > 0 || unlikely(endpoint->leave == LEAVE_WANTED)) {
+        if (out->batch_messages > 0 || unlikely(endpoint->grow_attention) ||
+            unlikely(endpoint->leave == LEAVE_WANTED)) {
             list_append_once(&endpoint->engine->work, &endpoint->work_link);
         }
     }
@@ -508,6 +546,10 @@ static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
 }
 /* Sends the open batch. That must be possible. */
 void endpoint_send(struct rpc_endpoint *endpoint);
+/* Sends a batch of one word, which does not touch the open one, from a position of a send ring. That must be possible. mark:
+ * what the immediate has beside the length. Returns the batch's length. */
+uint64_t endpoint_send_word(struct rpc_endpoint *endpoint, struct ring *staging, uint64_t position,
+                            uint8_t kind, const void *word, uint32_t bytes, uint32_t mark);
 /* Writes a word of the lane into the open batch, which has room for it and no reservation. */
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
 
@@ -580,8 +622,20 @@ int32_t rpc_check_demands(const struct rpc_endpoint *endpoint, crpc_error *error
 /* Returns how much of a ring is set aside for neither requests nor replies. */
 static inline uint64_t rpc_aside_bytes(bool lane)
 {
-    return WIRE_FIN_BYTES + (lane ? WIRE_WORDS_BYTES : 0);
+    return WIRE_FIN_BYTES + WIRE_GROW_BYTES + (lane ? WIRE_WORDS_BYTES : 0);
 }
+/* Returns the share for replies of a ring that has another one for requests. It is no larger than that of the largest ring,
+ * so that it never shrinks. */
+static inline uint64_t rpc_reply_share(bool lane, uint64_t bytes, uint64_t share,
+                                       uint64_t bytes_max, uint64_t share_max)
+{
+    const uint64_t aside = rpc_aside_bytes(lane);
+    return minimum(bytes - aside - share, bytes_max - aside - share_max);
+}
+/* Returns the share of this side's largest ring for requests. */
+uint64_t rpc_request_share(const crpc_endpoint_options *options);
+/* Sets the shares of this side's ring, which has so many bytes. */
+void rpc_set_shares(struct rpc_endpoint *endpoint, uint64_t bytes);
 
 /* endpoint.c */
 extern const struct link_service rpc_service;
@@ -598,6 +652,42 @@ void endpoint_check_left(struct rpc_endpoint *endpoint);
 void rpc_leave(struct link *link);
 void rpc_describe_leave(const struct link *link, char *text, size_t bytes);
 bool rpc_keepalive(struct link *link);
+
+/* grow.c */
+/* Bytes of the first ring. */
+uint64_t rpc_first_ring_bytes(const crpc_endpoint_options *options);
+uint32_t rpc_first_window(const struct rpc_engine *engine, const crpc_endpoint_options *options);
+/* The first window of those that do not have their full size from the start. */
+uint32_t rpc_window_first(const struct nic *nic, uint32_t endpoints_max);
+/* A call is not possible: what may grow, so that it is, grows. */
+void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allowance);
+/* Says what is due, as far as possible now. Returns false if nothing else may be sent yet. */
+bool rpc_grow_flush(struct rpc_endpoint *endpoint);
+/* Returns how many of the messages of the open batch are words about rings. */
+static inline uint32_t rpc_grow_words(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->grow.ring_said_in ==
+           endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
+}
+/* A reservation has ended, and grow_attention is true. */
+void rpc_grow_lifted(struct rpc_endpoint *endpoint);
+/* A word of the peer, whose kind is WIRE_WANT or above. Returns NULL, or what is wrong with it. */
+const char *rpc_grow_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
+                               uint32_t bytes);
+/* A batch of so many bytes has arrived in the larger ring, as the first one. Returns false if that is impossible. */
+bool rpc_grow_arrival(struct rpc_endpoint *endpoint, uint64_t bytes);
+/* That batch is the next to be parsed. */
+void rpc_grow_swap(struct rpc_endpoint *endpoint);
+/* All views have ended, and in.moving is true. */
+void rpc_grow_release(struct rpc_endpoint *endpoint);
+/* The WQEs before this number have completed. */
+void rpc_grow_sent(struct rpc_endpoint *endpoint, uint32_t completed);
+/* Lends the endpoint more of the engine's receives, as there are. */
+void rpc_lend(struct rpc_endpoint *endpoint);
+/* Once a keepalive: gives back what the peer has lent, if nothing was sent since the last one. */
+void rpc_yield_if_idle(struct rpc_endpoint *endpoint);
+/* For link_service.unprepare. */
+void rpc_grow_destroy(struct rpc_endpoint *endpoint);
 
 /* lane.c */
 /* Returns true if the hellos of both sides say that they have a lane. */
@@ -644,6 +734,15 @@ void rpc_lane_look(struct rpc_endpoint *endpoint);
 void rpc_lane_join_if_both(struct rpc_endpoint *endpoint);
 /* Opens it if both sides are ready. */
 void rpc_lane_open_if_both(struct rpc_endpoint *endpoint);
+
+/* Returns the share for replies of a ring of the peer that has so many bytes, and this share for requests. */
+static inline uint64_t rpc_peer_reply_share(const struct rpc_endpoint *endpoint, uint64_t bytes,
+                                            uint64_t request_bytes)
+{
+    const struct rpc_peer *peer = &endpoint->peer;
+    return rpc_reply_share(rpc_lane_selected(endpoint), bytes, request_bytes, peer->ring_bytes_max,
+                           peer->request_bytes_max);
+}
 
 /* after.c */
 /* Returns true if no message waits for ops of the lane. */

@@ -22,13 +22,14 @@ void endpoint_leave(struct rpc_endpoint *endpoint)
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
 }
 
-/* Both took leave and nothing is left to be said; what is not to be parsed says something. */
+/* Both took leave and nothing is left to be said; what is not to be parsed says something. That there is a larger ring is of no
+ * use to anybody then. */
 bool endpoint_left(const struct rpc_endpoint *endpoint)
 {
     return endpoint->leave == LEAVE_SAID && !endpoint->in.distrusted &&
            endpoint->in.fin != FIN_NONE && endpoint->calls.used == 0 && endpoint->owed.count == 0 &&
-           endpoint->out.batch_messages == 0 && endpoint->in.batch_left == 0 &&
-           endpoint->in.arrivals_head == endpoint->in.arrivals_tail;
+           endpoint->out.batch_messages == rpc_grow_words(endpoint) &&
+           endpoint->in.batch_left == 0 && endpoint->in.arrivals_head == endpoint->in.arrivals_tail;
 }
 
 /* Ends the connection once that is so and the peer's device has everything: its acknowledgement
@@ -98,6 +99,7 @@ bool rpc_keepalive(struct link *link)
     if (!rpc_probe(endpoint)) {
         return false;
     }
+    rpc_yield_if_idle(endpoint);
     /* One that stands still is looked at often, although nobody waits for it. */
     return endpoint->calls.used > 0 || endpoint->leave != LEAVE_NONE ||
            endpoint->progress.intervals > 0 || rpc_lane_has_open(endpoint);

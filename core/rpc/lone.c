@@ -54,7 +54,7 @@ static inline void copy_alone(uint8_t *out, const uint8_t *in, uint32_t bytes)
 static inline uint32_t obstacles(const struct rpc_endpoint *endpoint)
 {
     return endpoint->out.batch_messages | endpoint->leave | endpoint->lane_attention |
-           endpoint->link.refused;
+           endpoint->grow_attention | endpoint->link.refused;
 }
 
 /* Sends it. All else is done before, so that nothing is kept over the post. */

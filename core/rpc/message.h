@@ -48,7 +48,8 @@ static inline const struct nic_transfer *rpc_write_batch(struct rpc_endpoint *en
     rpc_store_words(place + 16, (uint32_t)endpoint->out.batches_sent | (uint64_t)bytes << 32,
                     messages | (uint64_t)flags << 16);
     transfer->local_address = (uint64_t)(uintptr_t)place;
-    transfer->remote_address = endpoint->peer.ring_address + offset;
+    transfer->remote_address =
+        endpoint->peer.ring_address + (offset & (endpoint->peer.ring_bytes - 1));
     transfer->bytes = bytes;
     transfer->immediate = bytes / WIRE_UNIT_BYTES;
     return transfer;

@@ -9,16 +9,15 @@
 
 /* ---- Arrival --------------------------------------------------------------------------------- */
 
+/* In the noted length of a batch: it is the first one in the larger ring. */
+#define ARRIVAL_MOVED 1u
+
 /* False if the connection has ended over it. */
-static inline bool admit(struct rpc_endpoint *endpoint, uint64_t bytes)
+static inline bool count_arrival(struct rpc_endpoint *endpoint, uint64_t bytes)
 {
-    if (unlikely(bytes < WIRE_BATCH_HEADER_BYTES ||
-                 endpoint->in.arrived - endpoint->in.released + bytes > endpoint->in.ring.bytes)) {
-        link_violated(&endpoint->link, "%s", "a batch does not fit the ring");
-        return false;
-    }
-    /* Those begun or held count, too, until a limit that was published says otherwise. */
-    if (unlikely(endpoint->in.arrivals_tail == (uint32_t)endpoint->in.batch_published)) {
+    /* Those begun or held count, too, until a limit that was published says otherwise. A YIELD makes that lower. */
+    if (unlikely((int32_t)(endpoint->in.arrivals_tail - (uint32_t)endpoint->in.batch_published) >=
+                 0)) {
         link_violated(&endpoint->link, "%s", "more batches came than its window allows");
         return false;
     }
@@ -29,13 +28,40 @@ static inline bool admit(struct rpc_endpoint *endpoint, uint64_t bytes)
     return true;
 }
 
+static inline void note_arrival(struct rpc_endpoint *endpoint, uint32_t length)
+{
+    endpoint->in.arrivals[endpoint->in.arrivals_tail++ & endpoint->in.arrivals_mask] = length;
+    list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
+}
+
+/* What does not fit the ring may be the first batch in the larger one. Then it is noted. */
+static __attribute__((cold, noinline)) void arrives_elsewhere(struct rpc_endpoint *endpoint,
+                                                              uint32_t units)
+{
+    const uint64_t bytes = (uint64_t)(units & ~WIRE_IMMEDIATE_MOVED) * WIRE_UNIT_BYTES;
+    if (!(units & WIRE_IMMEDIATE_MOVED) || !rpc_grow_arrival(endpoint, bytes)) {
+        link_violated(&endpoint->link, "%s", "a batch does not fit the ring");
+    } else if (count_arrival(endpoint, bytes)) {
+        note_arrival(endpoint, (uint32_t)bytes | ARRIVAL_MOVED);
+    }
+}
+
+/* False if the connection has ended over it, or it was noted. */
+static inline bool admit(struct rpc_endpoint *endpoint, uint64_t bytes)
+{
+    if (unlikely(bytes < WIRE_BATCH_HEADER_BYTES ||
+                 endpoint->in.arrived - endpoint->in.released + bytes > endpoint->in.capacity)) {
+        arrives_elsewhere(endpoint, (uint32_t)(bytes / WIRE_UNIT_BYTES));
+        return false;
+    }
+    return count_arrival(endpoint, bytes);
+}
+
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 {
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (likely(admit(endpoint, bytes))) {
-        endpoint->in.arrivals[endpoint->in.arrivals_tail++ & endpoint->in.arrivals_mask] =
-            (uint32_t)bytes;
-        list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
+        note_arrival(endpoint, (uint32_t)bytes);
     }
 }
 
@@ -163,8 +189,12 @@ static inline bool take_limits(struct rpc_endpoint *endpoint, const struct batch
 /* Reads and checks the header of the next batch; false if the connection has ended over it. */
 static bool begin_batch(struct rpc_endpoint *endpoint)
 {
-    const uint32_t bytes =
+    uint32_t bytes =
         endpoint->in.arrivals[endpoint->in.arrivals_head++ & endpoint->in.arrivals_mask];
+    if (unlikely(bytes & ARRIVAL_MOVED)) {
+        bytes &= ~ARRIVAL_MOVED;
+        rpc_grow_swap(endpoint);
+    }
     const struct batch_header header =
         load_batch_header(ring_at(&endpoint->in.ring, endpoint->in.parsed));
     if (!usual(endpoint, &header, bytes)) {
@@ -336,7 +366,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     return NULL;
 }
 
-/* Why the message that is parsed next is no word of the lane, or not a good one; *bytes: what it takes. */
+/* Why the message that is parsed next is no word, or not a good one; *bytes: what it takes. */
 static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
 {
     const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
@@ -349,15 +379,16 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
     if (rpc_header_kind(header) >> 8) {
         return "a message has reserved bits set";
     }
-    if (endpoint->lane.lane &&
+    const uint16_t kind = rpc_header_kind(header);
+    if ((endpoint->lane.lane || kind >= WIRE_WANT) &&
         (header.call_id | header.limit_or_status | rpc_header_method(header))) {
-        return "a word of its lane has reserved bits set";
+        return "a word has reserved bits set";
     }
-    return rpc_lane_take_word(endpoint, rpc_header_kind(header), place + WIRE_HEADER_BYTES,
-                              header.payload_bytes);
+    return (kind >= WIRE_WANT ? rpc_grow_take_word : rpc_lane_take_word)(
+        endpoint, kind, place + WIRE_HEADER_BYTES, header.payload_bytes);
 }
 
-/* What is neither request nor response may be a word of the lane. Its header is loaded anew: a call from the
+/* What is neither request nor response may be a word. Its header is loaded anew: a call from the
  * loop that parses the others would cost each of them. False if the connection has ended over it. */
 static __attribute__((cold, noinline)) bool take_word(struct rpc_endpoint *endpoint)
 {
@@ -656,11 +687,17 @@ void endpoint_publish(struct rpc_endpoint *endpoint)
 static inline bool end_views(struct rpc_endpoint *endpoint)
 {
     const uint64_t allowance = endpoint->in.held_allowance;
+    if (unlikely(endpoint->in.held_batches > endpoint->in.batch_window / 2)) {
+        rpc_lend(endpoint);
+    }
     endpoint->in.released = endpoint->in.parsed;
     endpoint->in.request_consumed += endpoint->in.held_request_charge;
     endpoint->in.batches_consumed += endpoint->in.held_batches;
     endpoint->in.held_request_charge = 0;
     endpoint->in.held_batches = 0;
+    if (unlikely(endpoint->in.moving)) {
+        rpc_grow_release(endpoint);
+    }
     endpoint->calls.reply_outstanding -= allowance;
     endpoint->in.held_allowance = 0;
     return unlikely(endpoint->link.refused) && allowance > 0;
@@ -701,11 +738,17 @@ void engine_release(struct rpc_engine *engine)
     }
 }
 
+static bool view_lies_in(const struct ring *ring, const crpc_completion *completion)
+{
+    uint64_t start = (uint64_t)(uintptr_t)ring->address;
+    uint64_t bytes = 2 * ring->bytes;
+    uint64_t offset = completion->payload - start;
+    return ring->address && offset <= bytes && completion->payload_bytes <= bytes - offset;
+}
+
 bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion)
 {
-    uint64_t start = (uint64_t)(uintptr_t)endpoint->in.ring.address;
-    uint64_t bytes = 2 * endpoint->in.ring.bytes;
-    uint64_t offset = completion->payload - start;
-    return endpoint->in.ring.address && completion->view == endpoint->engine->epoch &&
-           offset <= bytes && completion->payload_bytes <= bytes - offset;
+    return completion->view == endpoint->engine->epoch &&
+           (view_lies_in(&endpoint->in.ring, completion) ||
+            view_lies_in(&endpoint->grow.old, completion));
 }

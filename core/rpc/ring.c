@@ -204,22 +204,15 @@ int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *dom
                       crpc_error *error)
 {
     const bool receives = ring->slab->page_bytes != 0;
-    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | (receives ? CRPC_ACCESS_REMOTE_WRITE : 0);
-    int32_t status = nic->operations->memory_register(nic, domain, ring->address, 2 * ring->bytes,
-                                                      0, access, &ring->memory, error);
-    if (status == CRPC_OK && receives) {
-        status = nic->operations->memory_register(nic, domain, ring_mailbox(ring), page_bytes(), 0,
-                                                  CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_READ,
-                                                  &ring->mailbox_keys, error);
-    }
-    return status;
+    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE |
+                            (receives ? CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ : 0);
+    return nic->operations->memory_register(nic, domain, ring->address,
+                                            2 * ring->bytes + ring->slab->page_bytes, 0, access,
+                                            &ring->memory, error);
 }
 
 void ring_destroy(struct ring *ring, struct nic *nic)
 {
-    if (ring->mailbox_keys.driver) {
-        nic->operations->memory_deregister(nic, &ring->mailbox_keys);
-    }
     if (ring->memory.driver) {
         nic->operations->memory_deregister(nic, &ring->memory);
     }

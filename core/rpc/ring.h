@@ -34,10 +34,9 @@ struct ring_slabs {
 enum ring_kind { RING_SEND, RING_RECEIVE };
 
 struct ring {
-    uint8_t *address;             /* 2 * bytes, then the page of the mailbox */
-    uint64_t bytes;               /* a power of two, and a multiple of the page size */
-    struct nic_keys memory;       /* of all 2 * bytes */
-    struct nic_keys mailbox_keys; /* of the page after them */
+    uint8_t *address;       /* 2 * bytes, then the page of the mailbox */
+    uint64_t bytes;         /* a power of two, and a multiple of the page size */
+    struct nic_keys memory; /* of all this */
     struct ring_slab *slab;
 };
 
@@ -49,8 +48,9 @@ void ring_slabs_free(struct ring_slabs *slabs);
  * fills *error and returns its status. */
 int32_t ring_map(struct ring_slabs *slabs, struct ring *ring, enum ring_kind kind, uint64_t bytes,
                  crpc_error *error);
-/* Registers a ring that is mapped in a domain: a RING_RECEIVE for the peer, which may write to the ring and read
- * the mailbox; a RING_SEND for the device of this side. Returns as ring_map. */
+/* Registers a ring that is mapped in a domain: a RING_SEND for the device of this side, a RING_RECEIVE for the peer, too,
+ * which may write and read both the ring, where nobody else writes, and the mailbox, which nobody else reads. Returns as
+ * ring_map. */
 int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
                       crpc_error *error);
 
@@ -72,8 +72,8 @@ static inline void *ring_mailbox(const struct ring *ring)
     return ring->address + 2 * ring->bytes;
 }
 
-/* READs of the peer's mailbox land here, behind the own one. The peer may read this, too, and finds what it has
- * said itself. */
+/* READs of the peer's mailbox land here, behind the own one. The peer may read and write this, too: it is what it says
+ * itself. */
 static inline void *ring_landing(const struct ring *ring)
 {
     return ring->address + 2 * ring->bytes + CACHE_LINE_BYTES;

@@ -31,7 +31,7 @@ static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpo
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* Why a call is not possible now, or CRPC_OK if it is, with slots that have not been made before. */
+/* Why a call is not possible now. CRPC_OK if it is: with slots that have not been made before, or a ring that has grown. */
 static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoint *endpoint,
                                                                const crpc_op *op)
 {
@@ -39,13 +39,19 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     if (endpoint->call_bar != CRPC_OK && endpoint->call_bar != CRPC_E_AGAIN) {
         return endpoint->call_bar;
     }
-    if (!endpoint->calls.first_free && calls_make_room(endpoint, 1) > 0 &&
-        rpc_call_possible(endpoint, op)) {
-        return CRPC_OK;
-    }
-    if (charge > endpoint->peer.request_bytes ||
-        wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget) {
+    const uint64_t allowance = wire_charge(op->reply_bytes_max);
+    if (charge > endpoint->peer.request_bytes_max || allowance > endpoint->calls.reply_budget_max) {
         return CRPC_E_TOO_BIG;
+    }
+    const bool room = endpoint->calls.first_free || calls_make_room(endpoint, 1) > 0;
+    if (room) {
+        rpc_grow_for(endpoint, charge, allowance);
+        if (rpc_call_possible(endpoint, op)) {
+            return CRPC_OK;
+        }
+    }
+    if (endpoint->call_bar == CRPC_E_DISCONNECTED) {
+        return CRPC_E_DISCONNECTED; /* there was no memory */
     }
     return refuse(endpoint, endpoint->out.request_produced + charge > endpoint->out.request_limit);
 }
@@ -202,7 +208,7 @@ void rpc_set_bars(struct rpc_endpoint *endpoint)
                              : endpoint->reply_bar;
 }
 
-/* ---- Words of the lane ----------------------------------------------------------------------- */
+/* ---- Words ------------------------------------------------------------------------------------ */
 
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
 {
@@ -232,6 +238,9 @@ int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **add
 static void lift_reservation(struct rpc_endpoint *endpoint)
 {
     endpoint->reservation.open = false;
+    if (unlikely(endpoint->grow_attention)) {
+        rpc_grow_lifted(endpoint);
+    }
     rpc_set_bars(endpoint);
     /* A flush may have been put off meanwhile. */
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
@@ -247,8 +256,9 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
         return CRPC_E_TOO_BIG;
     }
     lift_reservation(endpoint);
-    if (op->opcode == CRPC_OP_CALL && endpoint->call_bar != CRPC_OK) {
-        return endpoint->call_bar;
+    const int32_t bar = op->opcode == CRPC_OP_CALL ? endpoint->call_bar : endpoint->reply_bar;
+    if (bar != CRPC_OK) {
+        return bar;
     }
     op->payload_bytes = payload_bytes;
     uint8_t *place = rpc_next_place(endpoint);
@@ -332,11 +342,46 @@ __attribute__((cold)) void endpoint_send(struct rpc_endpoint *endpoint)
     send_batch(endpoint, fin_due(endpoint));
 }
 
+__attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
+                                                  struct ring *staging, uint64_t position,
+                                                  uint8_t kind, const void *word, uint32_t bytes,
+                                                  uint32_t mark)
+{
+    const uint64_t message_bytes = wire_message_bytes(bytes);
+    const uint32_t batch_bytes = (uint32_t)(WIRE_BATCH_HEADER_BYTES + message_bytes);
+    uint8_t *place = ring_at(staging, position);
+    const struct wire_batch header = {.request_limit = endpoint->in.request_published,
+                                      .batch_limit = endpoint->in.batch_published,
+                                      .sequence = (uint32_t)endpoint->out.batches_sent,
+                                      .bytes = batch_bytes,
+                                      .message_count = 1};
+    assert(endpoint_may_send(endpoint));
+    memcpy(place, &header, sizeof(header));
+    rpc_write_header(place + WIRE_BATCH_HEADER_BYTES, message_bytes, bytes, 0,
+                     (uint64_t)kind << 48);
+    memcpy(place + WIRE_BATCH_HEADER_BYTES + WIRE_HEADER_BYTES, word, bytes);
+    const struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
+                                          .remote_address =
+                                              endpoint->peer.ring_address +
+                                              (position & (endpoint->peer.ring_bytes - 1)),
+                                          .bytes = batch_bytes,
+                                          .local_key = staging->memory.local_key,
+                                          .remote_key = endpoint->peer.ring_key,
+                                          .immediate = batch_bytes / WIRE_UNIT_BYTES | mark};
+    endpoint->engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
+                                                       NIC_POST_RING | NIC_POST_SIGNALED);
+    endpoint->out.batches_sent++;
+    endpoint->stats.batches_sent++;
+    endpoint->stats.bytes_sent += batch_bytes;
+    return batch_bytes;
+}
+
 /* True while only the peer's mailbox can tell that something may be sent again. */
 static bool needs_limits(const struct rpc_endpoint *endpoint)
 {
-    bool window_closed = endpoint->out.batches_sent >= endpoint->out.batch_limit &&
-                         (endpoint->out.batch_messages > 0 || fin_due(endpoint));
+    bool window_closed =
+        endpoint->out.batches_sent >= endpoint->out.batch_limit &&
+        (endpoint->out.batch_messages > 0 || endpoint->grow_attention || fin_due(endpoint));
     return window_closed || (endpoint->link.refused && endpoint->out.refused_for_limit);
 }
 
@@ -358,6 +403,12 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     if (endpoint->link.failing || endpoint->reservation.open) {
         return; /* commit or abort puts it back on the list */
     }
+    if (unlikely(endpoint->grow_attention) && !rpc_grow_flush(endpoint)) {
+        if (needs_limits(endpoint)) {
+            schedule_read(endpoint);
+        }
+        return; /* the peer's word puts it back */
+    }
     if (unlikely(endpoint->lane_attention) && !rpc_lane_flush(endpoint)) {
         if (endpoint->lane.aside_count > 0 && needs_limits(endpoint)) {
             schedule_read(endpoint); /* what was set aside may wait for the window alone */
@@ -367,6 +418,9 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
     const bool fin = fin_due(endpoint);
     if ((endpoint->out.batch_messages > 0 || fin) && endpoint_may_send(endpoint)) {
         send_batch(endpoint, fin);
+        if (unlikely(endpoint->grow_attention)) { /* there was no place for a word */
+            list_append_once(&endpoint->engine->work, &endpoint->work_link);
+        }
     }
     if (needs_limits(endpoint)) {
         schedule_read(endpoint);
@@ -396,8 +450,9 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
         .local_address = (uint64_t)(uintptr_t)ring_landing(&endpoint->in.ring),
         .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
         .bytes = sizeof(struct wire_mailbox),
-        .local_key = endpoint->in.ring.mailbox_keys.local_key,
-        .remote_key = endpoint->peer.mailbox_key};
+        .local_key = endpoint->in.ring.memory.local_key,
+        .remote_key = endpoint->peer.ring_key};
+    endpoint->read.landing = ring_landing(&endpoint->in.ring);
     endpoint->read.wqe = endpoint->link.queue_pair->posted;
     endpoint->read.in_flight = true;
     engine->operations->post_read(endpoint->link.queue_pair, &transfer, NIC_POST_SIGNALED);
@@ -420,7 +475,7 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint)
 
 static void take_mailbox(struct rpc_endpoint *endpoint)
 {
-    const struct wire_mailbox *mailbox = ring_landing(&endpoint->in.ring);
+    const struct wire_mailbox *mailbox = endpoint->read.landing;
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
     if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {
@@ -452,6 +507,9 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
         endpoint->link.heard++;
         take_mailbox(endpoint);
     }
+    if (unlikely(endpoint->grow.staging_old.address)) {
+        rpc_grow_sent(endpoint, completed);
+    }
     while (endpoint->sent.batches_head != endpoint->sent.batches_tail) {
         const struct rpc_sent_batch *batch =
             &endpoint->sent.batches[endpoint->sent.batches_head & (endpoint->sent.batch_slots - 1)];
@@ -469,7 +527,7 @@ void endpoint_sends_completed(struct rpc_endpoint *endpoint, uint32_t completed)
             endpoint->engine->links.attention = true;
         }
     }
-    if (endpoint->out.batch_messages > 0 || fin_due(endpoint)) {
+    if (endpoint->out.batch_messages > 0 || endpoint->grow_attention || fin_due(endpoint)) {
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }
     if (unlikely(endpoint->leave == LEAVE_SAID)) {

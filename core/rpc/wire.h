@@ -9,6 +9,7 @@
 #define CORE_RPC_WIRE_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -46,8 +47,18 @@ static inline uint32_t wire_payload_max(uint64_t charge)
 /* Room in each ring for a batch that only carries FIN. */
 #define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
 
+/* Room in each ring for what the two sides say of rings and windows (grow.c). */
+#define WIRE_GROW_BYTES 256u
+
 /* Room in each ring for the words of a lane, if there is one. They are few: docs/wire.md, "Lanes". */
 #define WIRE_WORDS_BYTES 1024u
+
+/* The share for requests of a first ring of `bytes`, if that of the largest one, of bytes_max, is share_max. With 8 KiB, a
+ * reply of 4 KiB finds room, too. */
+static inline uint64_t wire_request_share(uint64_t share_max, uint64_t bytes_max, uint64_t bytes)
+{
+    return bytes == bytes_max ? share_max : minimum(share_max, bytes / 32 * 13);
+}
 
 /* Feature bit of a hello: the two sides have a lane. */
 #define WIRE_FEATURE_LANE 0x1u
@@ -85,6 +96,17 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch heade
 #define WIRE_LANE_STATE 4u /* struct wire_lane_state */
 #define WIRE_REVOKE 5u     /* struct wire_serial */
 #define WIRE_REVOKED 6u    /* likewise: the answer */
+/* Words of all endpoints. */
+#define WIRE_WANT 7u  /* nothing: the sender's requests need the receiver's largest ring */
+#define WIRE_RING 8u  /* struct wire_ring: where the sender's largest ring is */
+#define WIRE_MOVED 9u /* nothing: alone in the first batch that is in the receiver's largest ring */
+#define WIRE_YIELD                                                                                 \
+    10u /* nothing: the sender gives back what was lent to it of the receiver's window */
+
+/* In the immediate of the batch with MOVED. */
+#define WIRE_IMMEDIATE_MOVED 0x80000000u
+/* By so much the number of the next batch is larger after a YIELD. All limits from before are below it. */
+#define WIRE_YIELD_JUMP (UINT64_C(1) << 32)
 
 #define WIRE_CALL_INDEX_BITS 20
 #define WIRE_CALL_INDEX_MASK ((1u << WIRE_CALL_INDEX_BITS) - 1)
@@ -119,15 +141,31 @@ struct wire_serial {
     uint64_t serial; /* of a grant */
 };
 
+/* Whether a ring of `bytes` can be there. */
+static inline bool wire_ring_possible(uint64_t address, uint64_t bytes)
+{
+    return address % WIRE_UNIT_BYTES == 0 &&
+           address <= UINT64_MAX - 2 * bytes - sizeof(struct wire_mailbox);
+}
+
+struct wire_ring {
+    uint64_t address; /* as in the hello */
+    uint32_t key;
+    uint32_t zero;
+};
+static_assert(sizeof(struct wire_ring) == 16, "a word");
+
 /* The body of an endpoint's hello. */
 struct wire_endpoint {
-    uint64_t ring_address; /* the mailbox lies 2 * ring bytes after it */
-    uint32_t ring_key;
-    uint32_t mailbox_key;
-    uint32_t request_units; /* share of the ring for requests, which is also their first limit */
-    uint16_t batch_window;  /* also the first batch limit */
-    uint8_t ring_log2;      /* size of the sender's receive ring, 12..30 */
-    uint8_t calls_log2;     /* number of the sender's call slots, 0..20; its call ids stay below */
+    uint64_t ring_address;       /* of the first ring; the mailbox lies 2 * its bytes after it */
+    uint32_t ring_key;           /* of both */
+    uint32_t request_units;      /* share of the largest ring for requests */
+    uint16_t batch_window;       /* the largest */
+    uint16_t batch_window_first; /* also the first batch limit */
+    uint8_t ring_log2;           /* size of the sender's largest receive ring, 12..30 */
+    uint8_t ring_log2_first;     /* of the first one, 12..ring_log2 */
+    uint8_t calls_log2; /* number of the sender's call slots, 0..20; its call ids stay below */
+    uint8_t zero;
 };
 static_assert(sizeof(struct wire_endpoint) == LINK_BODY_BYTES, "body of a hello");
 

@@ -148,10 +148,11 @@ static bool try_to_connect(struct peer *peer)
                                .nonce = 1};
     struct wire_endpoint body = {.ring_address = (uint64_t)(uintptr_t)peer->ring_bytes,
                                  .ring_key = peer->ring->rkey,
-                                 .mailbox_key = peer->ring->rkey,
                                  .request_units = 2,
                                  .batch_window = RECEIVES,
+                                 .batch_window_first = RECEIVES,
                                  .ring_log2 = RING_LOG2,
+                                 .ring_log2_first = RING_LOG2,
                                  .calls_log2 = 12};
     memcpy(hello.body, &body, sizeof(body));
     if (!raw_connect(peer->channel, peer->id, &hello, &peer->server, sizeof(peer->server))) {
@@ -180,6 +181,7 @@ static uint32_t fill_batch(struct peer *peer)
     uint32_t bytes = WIRE_BATCH_HEADER_BYTES + count * message_bytes;
     struct wire_batch header = {.request_limit = 64,
                                 .batch_limit = RECEIVES,
+                                .sequence = 2,
                                 .bytes = bytes,
                                 .message_count = (uint16_t)count};
     assert_true(count > 1024); /* several polls of the server's */
@@ -207,7 +209,7 @@ static struct ibv_wc next_completion(struct ibv_cq *cq)
 /* WRITEs the first bytes of peer->batch to the start of a ring of the server's, or READs them.
  * Returns the status of the completion. */
 static enum ibv_wc_status transfer(struct peer *peer, enum ibv_wr_opcode opcode, uint64_t address,
-                                   uint32_t key, uint32_t bytes)
+                                   uint32_t key, uint32_t bytes, uint32_t mark)
 {
     struct ibv_sge local = {
         .addr = (uint64_t)(uintptr_t)peer->batch_bytes, .length = bytes, .lkey = peer->batch->lkey};
@@ -215,18 +217,56 @@ static enum ibv_wc_status transfer(struct peer *peer, enum ibv_wr_opcode opcode,
                                .send_flags = IBV_SEND_SIGNALED,
                                .sg_list = &local,
                                .num_sge = 1,
-                               .imm_data = htonl(bytes / WIRE_UNIT_BYTES),
+                               .imm_data = htonl(bytes / WIRE_UNIT_BYTES | mark),
                                .wr.rdma = {.remote_addr = address, .rkey = key}};
     struct ibv_send_wr *bad;
     assert_int_equal(ibv_post_send(peer->id->qp, &send, &bad), 0);
     return next_completion(peer->id->send_cq).status;
 }
 
+static void send_at(struct peer *peer, uint64_t position, uint32_t bytes, uint32_t mark)
+{
+    assert_int_equal(transfer(peer, IBV_WR_RDMA_WRITE_WITH_IMM,
+                              peer->server.ring_address + position, peer->server.ring_key, bytes,
+                              mark),
+                     IBV_WC_SUCCESS);
+}
+
 static void send_batch(struct peer *peer, uint32_t bytes)
 {
-    assert_int_equal(transfer(peer, IBV_WR_RDMA_WRITE_WITH_IMM, peer->server.ring_address,
-                              peer->server.ring_key, bytes),
-                     IBV_WC_SUCCESS);
+    send_at(peer, 0, bytes, 0);
+}
+
+#define WORD_BYTES (WIRE_BATCH_HEADER_BYTES + WIRE_UNIT_BYTES)
+
+static void say(struct peer *peer, uint8_t kind, uint32_t sequence, uint32_t mark)
+{
+    const struct wire_batch header = {.request_limit = 64,
+                                      .batch_limit = RECEIVES,
+                                      .sequence = sequence,
+                                      .bytes = WORD_BYTES,
+                                      .message_count = 1};
+    const struct wire_message word = {.kind = kind};
+    memset(peer->batch_bytes, 0, WORD_BYTES);
+    memcpy(peer->batch_bytes, &header, sizeof(header));
+    memcpy(peer->batch_bytes + sizeof(header), &word, sizeof(word));
+    send_at(peer, 0, WORD_BYTES, mark);
+}
+
+/* Has the server make its larger ring, and moves there. The next batch is number 2, and lies behind MOVED. */
+static void move_to_larger_ring(struct peer *peer)
+{
+    struct wire_message message;
+    struct wire_ring ring;
+    say(peer, WIRE_WANT, 0, 0);
+    assert_int_equal(next_completion(peer->id->recv_cq).status, IBV_WC_SUCCESS);
+    memcpy(&message, peer->ring_bytes + WIRE_BATCH_HEADER_BYTES, sizeof(message));
+    memcpy(&ring, peer->ring_bytes + WIRE_BATCH_HEADER_BYTES + sizeof(message), sizeof(ring));
+    assert_int_equal(message.kind, WIRE_RING);
+    assert_int_equal(message.payload_bytes, sizeof(ring));
+    peer->server.ring_address = ring.address;
+    peer->server.ring_key = ring.key;
+    say(peer, WIRE_MOVED, 1, WIRE_IMMEDIATE_MOVED);
 }
 
 /* An honest peer's first request, and the server's answer, which is the request itself. */
@@ -369,7 +409,8 @@ static void peers_that_lie_and_hang_up(void **state)
     for (uint32_t i = 0; i < PEERS; i++) {
         struct peer peer;
         connect_peer(&peer);
-        send_batch(&peer, fill_batch(&peer));
+        move_to_larger_ring(&peer);
+        send_at(&peer, WORD_BYTES, fill_batch(&peer), 0);
         rdma_disconnect(peer.id);
         end_peer(&peer);
     }
@@ -389,13 +430,12 @@ static void peers_that_know_another_ones_keys(void **state)
     for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
         bool reads = opcodes[i] == IBV_WR_RDMA_READ;
         uint64_t ring = honest.server.ring_address;
-        uint64_t mailbox = ring + (UINT64_C(2) << honest.server.ring_log2);
+        uint64_t mailbox = ring + (UINT64_C(2) << honest.server.ring_log2_first);
         struct peer thief;
         connect_peer(&thief);
         memset(thief.batch_bytes, 0xee, WIRE_UNIT_BYTES);
         assert_int_equal(transfer(&thief, opcodes[i], reads ? mailbox : ring,
-                                  reads ? honest.server.mailbox_key : honest.server.ring_key,
-                                  WIRE_UNIT_BYTES),
+                                  honest.server.ring_key, WIRE_UNIT_BYTES, 0),
                          IBV_WC_REM_ACCESS_ERR);
         assert_int_equal(thief.batch_bytes[0], 0xee);
         rdma_disconnect(thief.id);

@@ -163,7 +163,7 @@ static void the_mailbox_is_read_only_while_blocked(void **state)
 static void an_allowance_is_held_until_the_late_response_has_come(void **state)
 {
     (void)state;
-    crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 1900, .timeout_ns = 1000000};
+    crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 1400, .timeout_ns = 1000000};
     assert_int_equal(rpc_call(pair.endpoint[0][0], &op, NULL), CRPC_OK);
     rpc_submit_end(pair.engine[0]);
     pair.clock_ns += 999000;

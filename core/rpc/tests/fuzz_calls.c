@@ -5,6 +5,7 @@
  *
  * It is for libFuzzer (./dev fuzz calls), or a test with fuzz_main.c.
  */
+#include "base/page.h"
 #include "fuzz_calls.h"
 
 /* ---- What the bad peer writes ---------------------------------------------------------------- */
@@ -64,6 +65,11 @@ static struct wire_message choose_message(struct fuzz_input *input,
         break;
     case 5:
         message.kind = fuzz_byte(input);
+        if (message.kind >= 128) { /* a word about rings and windows */
+            const uint8_t kind = WIRE_WANT + message.kind % 4u;
+            message = (struct wire_message){
+                .payload_bytes = kind == WIRE_RING ? sizeof(struct wire_ring) : 0, .kind = kind};
+        }
         break;
     case 6:
         message.zero = fuzz_byte(input);
@@ -186,7 +192,8 @@ static void write_anything(struct fuzz_input *input)
         write_ring(position, bytes, count, choice & 2, units);
     } else if (target && target->link.queue_pair) { /* where it may not: that is its own end */
         const struct ring *ring = &(choice & 1 ? target : world.honest[0])->in.ring;
-        uint64_t address = (uint64_t)(uintptr_t)ring->address + (choice & 1 ? 2 * ring->bytes : 0);
+        uint64_t address =
+            (uint64_t)(uintptr_t)ring->address + (choice & 1 ? 2 * ring->bytes + page_bytes() : 0);
         enum nic_error status =
             memory_fabric_write(world.fabric, target->link.queue_pair->number, address,
                                 ring->memory.remote_key, 1 + count % sizeof(bytes), bytes);

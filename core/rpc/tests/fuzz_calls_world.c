@@ -12,6 +12,7 @@ uint8_t payload[PAYLOAD_BYTES];
 static crpc_endpoint_options usual_options(void)
 {
     return (crpc_endpoint_options){.ring_bytes = 4096,
+                                   .peer_ring_bytes_max = 65536,
                                    .request_bytes = 2048,
                                    .calls_max = 16,
                                    .batch_window = 8,
@@ -92,7 +93,10 @@ static crpc_endpoint_options choose_options(struct fuzz_input *input)
     options.keepalive_ns = choice & 16 ? 1000000 : CRPC_FOREVER;
     if (choice & 32) {
         uint8_t units = fuzz_byte(input);
-        options.request_bytes = 64 + 32 * (units % 123u);
+        options.request_bytes = 64 + 32 * (units % 118u);
+        if (choice & 64) { /* rings that grow */
+            options.ring_bytes = 65536;
+        }
         if (units >= 192) {
             options.flags = CRPC_ENDPOINT_LANE;
             options.request_bytes = 64 + 32 * (units % 64u);
@@ -375,6 +379,7 @@ void world_close(void)
             end->endpoint = NULL;
         }
     }
+    world_late(true); /* rings may still be made */
     for (uint32_t i = 0; i < 2; i++) {
         world_poll_with(BAD);
     }

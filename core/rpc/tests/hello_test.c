@@ -13,10 +13,11 @@ static struct wire_endpoint good(void)
 {
     return (struct wire_endpoint){.ring_address = 0x7f0000001000,
                                   .ring_key = 11,
-                                  .mailbox_key = 12,
                                   .request_units = 64,
                                   .batch_window = 8,
+                                  .batch_window_first = 2,
                                   .ring_log2 = 12,
+                                  .ring_log2_first = 12,
                                   .calls_log2 = 4};
 }
 
@@ -32,10 +33,13 @@ static void good_ones_are_taken(void **state)
     assert_null(fault(&wire));
     wire.request_units = 0; /* takes no requests */
     assert_null(fault(&wire));
-    wire.request_units = 127; /* all but FIN's room */
+    wire.request_units = 127 - 8; /* all but the room for FIN and for what is said of rings */
     assert_null(fault(&wire));
     wire.calls_log2 = 20;
     wire.ring_log2 = 30;
+    assert_null(fault(&wire));
+    wire.ring_log2_first = 30;
+    wire.batch_window_first = 8;
     assert_null(fault(&wire));
 }
 
@@ -53,14 +57,20 @@ static void spoiled_ones_are_not(void **state)
     SPOIL(wire.ring_log2 = 11);
     SPOIL(wire.ring_log2 = 31);
     SPOIL(wire.ring_log2 = 255);
+    SPOIL(wire.ring_log2_first = 11);
+    SPOIL(wire.ring_log2_first = 13);
     SPOIL(wire.calls_log2 = 21);
     SPOIL(wire.ring_address = 0x1001);
     SPOIL(wire.ring_address = UINT64_MAX - 31);
     SPOIL(wire.ring_address = UINT64_MAX - 8191);
     SPOIL(wire.request_units = 1);
-    SPOIL(wire.request_units = 128);
+    SPOIL(wire.request_units = 128 - 8);
     SPOIL(wire.request_units = UINT32_MAX);
     SPOIL(wire.batch_window = 0);
+    SPOIL(wire.batch_window = 1);
+    SPOIL(wire.batch_window_first = 0);
+    SPOIL(wire.batch_window_first = 9);
+    SPOIL(wire.zero = 1);
 }
 
 int main(void)

@@ -80,6 +80,46 @@ static void each_waits_for_its_own_ops(void **state)
     }
 }
 
+/* What waits for ops moves to the larger send ring. */
+static void what_is_set_aside_is_taken_along(void **state)
+{
+    struct pair *pair = &lanes.pair;
+    crpc_endpoint_options options = lanes_options();
+    options.flags &= ~CRPC_ENDPOINT_FULL_SIZE;
+    options.ring_bytes = 65536;
+    options.request_bytes = 16384;
+    close_lanes(state);
+    lanes_open_with(&lanes, &options);
+    for (uint32_t side = 0; side < 2; side++) { /* so that no window closes */
+        rpc_lend(lanes_of(&lanes, side));
+        rpc_lend(lanes_of(&lanes, side));
+        endpoint_publish(lanes_of(&lanes, side));
+        endpoint_read_mailbox(lanes_of(&lanes, !side));
+    }
+    lanes_settle(&lanes);
+    taken = lanes_grant(&lanes);
+    for (uint8_t i = 1; i <= 3; i++) {
+        lanes_write(&lanes, taken, 0, 8);
+        assert_int_equal(after(i, 8u * i), CRPC_OK);
+    }
+    assert_int_equal(after(4, 4000), CRPC_OK); /* more than the first ring takes */
+    assert_true(lanes_of(&lanes, 0)->grow.waits);
+    assert_int_equal(lanes_of(&lanes, 0)->lane.aside_count, 2);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        pair_poll(pair, 1);
+        for (uint32_t j = 0; j < pair->seen[1].count; j++) {
+            const crpc_completion *request = &pair->seen[1].entries[j];
+            assert_int_equal(request->method, ++seen);
+            assert_int_equal(request->payload_bytes, seen == 4 ? 4000 : 8 * seen);
+        }
+        pair->clock_ns += 20000;
+        pair_poll(pair, 0); /* its ops are done */
+    }
+    assert_int_equal(seen, 4);
+    assert_false(lanes_of(&lanes, 0)->grow.waits);
+}
+
 /* A reply is told of when its own batch is acknowledged, also if that was set aside. */
 static void replies_wait_for_their_own_ops(void **state)
 {
@@ -316,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         AFTER_TEST(each_waits_for_its_own_ops),
+        AFTER_TEST(what_is_set_aside_is_taken_along),
         AFTER_TEST(replies_wait_for_their_own_ops),
         AFTER_TEST(a_payload_of_a_region_waits_too),
         AFTER_TEST(a_payload_of_a_region_behind_what_was_set_aside),

@@ -4,7 +4,7 @@
 crpc_endpoint_options lanes_options(void)
 {
     crpc_endpoint_options options = pair_options();
-    options.flags = CRPC_ENDPOINT_LANE;
+    options.flags |= CRPC_ENDPOINT_LANE;
     options.request_bytes = 1024;
     return options;
 }
@@ -16,7 +16,12 @@ struct rpc_endpoint *lanes_of(const struct lanes *lanes, uint32_t side)
 
 void lanes_open(struct lanes *lanes)
 {
-    crpc_endpoint_options options = lanes_options();
+    const crpc_endpoint_options options = lanes_options();
+    lanes_open_with(lanes, &options);
+}
+
+void lanes_open_with(struct lanes *lanes, const crpc_endpoint_options *options)
+{
     crpc_error error = {0};
     memset(lanes, 0, sizeof(*lanes));
     pair_open(&lanes->pair, NULL);
@@ -28,7 +33,7 @@ void lanes_open(struct lanes *lanes)
                                              &lanes->keys[side], &error),
             CRPC_OK);
     }
-    pair_connect(&lanes->pair, &options, &options);
+    pair_connect(&lanes->pair, options, options);
     lanes_settle(lanes);
 }
 

@@ -18,6 +18,7 @@ struct lanes {
 };
 
 void lanes_open(struct lanes *lanes);
+void lanes_open_with(struct lanes *lanes, const crpc_endpoint_options *options);
 void lanes_close(struct lanes *lanes);
 /* pair_options, with a lane and room for its words. */
 crpc_endpoint_options lanes_options(void);

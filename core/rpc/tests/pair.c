@@ -5,7 +5,8 @@ static uint8_t payload[1u << 20];
 
 crpc_endpoint_options pair_options(void)
 {
-    return (crpc_endpoint_options){.ring_bytes = 4096,
+    return (crpc_endpoint_options){.flags = CRPC_ENDPOINT_FULL_SIZE,
+                                   .ring_bytes = 4096,
                                    .peer_ring_bytes_max = 64u << 20,
                                    .request_bytes = 2048,
                                    .calls_max = 16,

@@ -14,6 +14,7 @@ static int open_pair(void **state)
     pair_open(&pair, NULL);
     crpc_endpoint_options options = pair_options();
     options.calls_max = 64;
+    options.ring_bytes = 8192;
     pair_connect(&pair, &options, &options);
     for (size_t i = 0; i < sizeof(payload); i++) {
         payload[i] = (uint8_t)(i * 7);

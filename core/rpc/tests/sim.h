@@ -173,11 +173,14 @@ enum sim_count {
     SIM_REVOKES,
     SIM_LIVES, /* lanes made again */
     SIM_GATHERED,
+    SIM_RINGS_GROWN,
+    SIM_WINDOWS_BACK,
     SIM_COUNTS
 };
 
 struct sim {
     struct simulation base;
+    bool scarce; /* there are not as many receives as all windows might want */
     struct sim_engine engines[SIM_ENGINES_MAX];
     uint32_t engine_count;
     uint32_t side_count;

@@ -60,8 +60,8 @@ static void check_refusal(struct sim *sim, struct sim_side *side, const crpc_op 
 {
     const struct rpc_endpoint *endpoint = side->endpoint;
     bool too_big = op->opcode == CRPC_OP_CALL &&
-                   (wire_charge(op->payload_bytes) > endpoint->peer.request_bytes ||
-                    wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget);
+                   (wire_charge(op->payload_bytes) > endpoint->peer.request_bytes_max ||
+                    wire_charge(op->reply_bytes_max) > endpoint->calls.reply_budget_max);
     switch (status) {
     case CRPC_E_AGAIN:
         side->room_due = true;
@@ -130,8 +130,13 @@ static void call_run(struct sim *sim, struct sim_side *side, uint32_t count)
     } while (run > 0 && taken < made);
     if (taken < made) {
         const crpc_op *op = &ops[taken];
+        const struct rpc_grow before = side->endpoint->grow;
         int32_t status = rpc_call(side->endpoint, op, payload + op->payload_offset);
-        if (status == CRPC_OK) {
+        const bool grown = side->endpoint->grow.waits != before.waits ||
+                           side->endpoint->grow.next.address != before.next.address;
+        if (status == CRPC_OK && grown) {
+            book_call(side, op); /* with a larger ring */
+        } else if (status == CRPC_OK) {
             simulation_fail(&sim->base, "no run of calls begins with one that is possible");
         } else {
             check_refusal(sim, side, op, status);

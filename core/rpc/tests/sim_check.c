@@ -210,6 +210,32 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
 
 /* ---- Invariants ------------------------------------------------------------------------------ */
 
+static bool lies_in(const struct ring *ring, uint64_t address)
+{
+    return ring->address && address - (uint64_t)(uintptr_t)ring->address < 2 * ring->bytes;
+}
+
+/* A peer that has moved to the next ring writes nothing more to the one before. */
+static void watch_ring(struct sim *sim, const struct rpc_endpoint *endpoint, uint64_t address,
+                       uint32_t bytes)
+{
+    const struct rpc_grow *grow = &endpoint->grow;
+    const bool next = lies_in(&grow->next, address);
+    const struct ring *ring = next ? &grow->next : &endpoint->in.ring;
+    if (!lies_in(ring, address) || (next ? !grow->offered : grow->moved)) {
+        simulation_fail(&sim->base, "a WRITE of %u bytes lands in no ring of the peer", bytes);
+        return;
+    }
+    uint64_t offset = address - (uint64_t)(uintptr_t)ring->address;
+    const bool begins = next && !grow->moved; /* at the start, with nothing unread */
+    uint64_t ahead = (offset - (begins ? 0 : endpoint->in.arrived)) & (ring->bytes - 1);
+    uint64_t unread = begins ? 0 : endpoint->in.arrived - endpoint->in.released;
+    if (ahead + bytes + unread > ring->bytes) {
+        simulation_fail(&sim->base, "a WRITE of %u bytes lands on %llu bytes that are unread",
+                        bytes, (unsigned long long)unread);
+    }
+}
+
 /* Before each piece of a WRITE lands: it may not touch what is unread or still viewed. Pieces
  * come in order, so what lies between the end of the last batch reported and this piece has
  * landed before. */
@@ -225,42 +251,66 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
             address - sim->sides[i].words_address < LINK_WORDS * sizeof(struct link_word)) {
             continue;
         }
-        uint64_t mask = endpoint->in.ring.bytes - 1;
-        uint64_t offset = address - (uint64_t)(uintptr_t)endpoint->in.ring.address;
-        uint64_t ahead = (offset - endpoint->in.arrived) & mask;
-        uint64_t unread = endpoint->in.arrived - endpoint->in.released;
-        if (offset > 2 * mask + 1 || ahead + bytes + unread > endpoint->in.ring.bytes) {
-            simulation_fail(&sim->base, "a WRITE of %u bytes lands on %llu bytes that are unread",
-                            bytes, (unsigned long long)unread);
-        }
+        watch_ring(sim, endpoint, address, bytes);
+    }
+}
+
+/* Where there are no words, what is unread is within what requests and replies have room for, to the byte. */
+static void check_shares(struct sim *sim, const struct sim_side *side)
+{
+    const struct rpc_endpoint *endpoint = side->endpoint, *peer = side->peer->endpoint;
+    if (!endpoint || !peer || endpoint->link.failing || peer->link.failing || side->lied_to ||
+        !(endpoint->options.flags & peer->options.flags & CRPC_ENDPOINT_FULL_SIZE) ||
+        (endpoint->options.flags & peer->options.flags & CRPC_ENDPOINT_LANE)) {
+        return;
+    }
+    const uint64_t unread = endpoint->in.arrived - endpoint->in.released;
+    const uint64_t requests = peer->out.request_sent - endpoint->in.request_consumed;
+    if (unread > requests + endpoint->calls.reply_outstanding + WIRE_FIN_BYTES) {
+        simulation_fail(&sim->base, "%llu bytes are unread, for which there is no room",
+                        (unsigned long long)unread);
     }
 }
 
 /* What peers may still send has a receive waiting for it. */
 void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
 {
-    uint64_t may_come = 0;
+    uint64_t may_come = 0, windows = 0;
+    uint32_t endpoints = 0;
+    for (uint32_t i = 0; i < sim->side_count; i++) {
+        check_shares(sim, &sim->sides[i]);
+    }
     const struct list *at;
     const struct list *all = &engine->engine->links.all;
     for (at = all->next; at != all; at = at->next) {
         const struct rpc_endpoint *endpoint =
             endpoint_of_link(list_entry(at, struct link, all_link));
+        if (endpoint->link.queue_pair) {
+            endpoints++;
+            windows += endpoint->in.batch_window + (endpoint->options.key_bytes ? LINK_WORDS : 0);
+        }
         /* Of one that has ended while its queue pair is connected, nobody counts what comes. */
         if (endpoint->link.queue_pair && !endpoint->link.queue_pair->failed &&
             !endpoint->link.failing) {
-            may_come += endpoint->in.batch_published - endpoint->stats.batches_received;
+            may_come += (uint32_t)endpoint->in.batch_published - endpoint->in.arrivals_tail;
         }
         if (endpoint->link.failing && endpoint->link.queue_pair && !link_joining(&endpoint->link) &&
             !endpoint->link.queue_pair->failed) {
             simulation_fail(&sim->base, "the peer of what has failed can still write");
         }
-        if (endpoint->in.arrived - endpoint->in.released > endpoint->in.ring.bytes &&
+        if (endpoint->in.arrived - endpoint->in.released > endpoint->in.capacity &&
             endpoint->in.ring.bytes) {
             simulation_fail(&sim->base, "a ring holds more than its size");
         }
         if (endpoint->calls.reply_outstanding > endpoint->calls.reply_budget) {
             simulation_fail(&sim->base, "more reply is outstanding than the ring has room for");
         }
+    }
+    /* What was closed may have a queue pair for a while. */
+    if (windows > engine->engine->window_sum ||
+        (endpoints == engine->engine->endpoint_count && windows != engine->engine->window_sum)) {
+        simulation_fail(&sim->base, "windows of %llu are promised, and %u are counted",
+                        (unsigned long long)windows, engine->engine->window_sum);
     }
     if (may_come > engine->nic->receives_posted) {
         simulation_fail(&sim->base, "peers may send %llu batches, and %u receives are posted",

@@ -60,9 +60,10 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
 {
     struct random_generator *random = &sim->base.random;
     crpc_endpoint_options options = {
-        .ring_bytes = 4096u << (sim->heavy ? 0 : random_below(random, 3)),
+        .ring_bytes =
+            4096u << (random_percent(random, sim->heavy ? 50 : 0) ? 0 : random_below(random, 5)),
         .calls_max = 1u << random_below(random, 7),
-        .peer_ring_bytes_max = 4096u << 2,
+        .peer_ring_bytes_max = 4096u << 4,
         .batch_window = window,
         .keepalive_ns = random_percent(random, 80) ? 1000000 : CRPC_FOREVER,
         .connect_timeout_ns = CRPC_FOREVER,
@@ -71,10 +72,14 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
         .user_data = random_next(random),
     };
     uint32_t units = options.ring_bytes / 32;
-    options.request_bytes = 32 * random_between(random, 2, units - 3);
+    units -= (uint32_t)rpc_aside_bytes(false) / 32;
+    options.request_bytes = 32 * random_between(random, 2, units - 2);
     if (random_percent(random, 30)) {
         options.flags =
             random_percent(random, 50) ? CRPC_ENDPOINT_CALL_ONLY : CRPC_ENDPOINT_SERVE_ONLY;
+    }
+    if (!sim->scarce && random_percent(random, 40)) {
+        options.flags |= CRPC_ENDPOINT_FULL_SIZE;
     }
     return options;
 }
@@ -87,8 +92,11 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     bool lane = sim_lane_wanted(sim);
     if (lane) {
         options.flags |= CRPC_ENDPOINT_LANE;
-        options.request_bytes = (uint32_t)minimum(
-            options.request_bytes, options.ring_bytes - WIRE_FIN_BYTES - WIRE_WORDS_BYTES - 64);
+        if (!sim->scarce && random_percent(&sim->lane_random, 60)) {
+            options.flags |= CRPC_ENDPOINT_FULL_SIZE; /* more of what lanes do is possible */
+        }
+        options.request_bytes = (uint32_t)minimum(options.request_bytes,
+                                                  options.ring_bytes - rpc_aside_bytes(true) - 64);
     }
     if (key) {
         options.connect_timeout_ns = CONNECT_TIMEOUT_NS;
@@ -209,6 +217,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);
     sim->heavy = random_percent(&sim->base.random, 50);
+    sim->scarce = random_percent(&sim->base.random, 30);
     sim->engine_count = random_between(&sim->base.random, 2, SIM_ENGINES_MAX);
 
     /* Which connections there are comes first, since the SRQs are sized by their windows. */
@@ -225,7 +234,8 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
             windows[j] = random_percent(&sim->base.random, 50)
                              ? random_between(&sim->base.random, 1, 3)
                              : random_between(&sim->base.random, 1, 24);
-            sums[ends[j]] += windows[j] + (keys[i / 2].used ? LINK_WORDS : 0);
+            sums[ends[j]] += (sim->scarce ? (uint32_t)minimum(windows[j], 4) : windows[j]) +
+                             (keys[i / 2].used ? LINK_WORDS : 0);
         }
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
@@ -252,6 +262,8 @@ void sim_close(struct simulation *base)
         sim->counts[SIM_LATE] += stats.late_responses;
         sim->counts[SIM_READS] += stats.mailbox_reads;
         sim->counts[SIM_LIES_NOTICED] += stats.protocol_errors;
+        sim->counts[SIM_RINGS_GROWN] += sim->engines[i].engine->rings_grown;
+        sim->counts[SIM_WINDOWS_BACK] += sim->engines[i].engine->windows_back;
         rpc_engine_destroy(sim->engines[i].engine);
         handles_free(&sim->engines[i].handles);
         for (uint32_t j = 0; j < sim->side_count; j++) {

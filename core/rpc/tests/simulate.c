@@ -151,6 +151,8 @@ int main(int argc, char **argv)
                                         "of them revoked",
                                         "lanes made again",
                                         "payloads from regions",
+                                        "rings that grew",
+                                        "windows given back",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
