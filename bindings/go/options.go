@@ -200,6 +200,12 @@ func WithRequestBytes(bytes int) Option {
 	return func(s *settings) { s.endpoint.request_bytes = s.number("request_bytes", bytes) }
 }
 
+// WithFullSize gives an endpoint's ring and batch window their full size from the start. Otherwise they are small at first, and
+// grow as they are used.
+func WithFullSize() Option {
+	return func(s *settings) { s.endpoint.flags |= C.CRPC_ENDPOINT_FULL_SIZE }
+}
+
 // WithCallOnly makes an endpoint that accepts no requests. Its whole ring is for replies.
 func WithCallOnly() Option {
 	return func(s *settings) { s.endpoint.flags |= C.CRPC_ENDPOINT_CALL_ONLY }

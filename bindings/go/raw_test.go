@@ -17,7 +17,7 @@ type rawPair struct {
 
 func newRawPair(t testing.TB, options ...copyrpc.Option) *rawPair {
 	p := &rawPair{}
-	options = patient(append(options, copyrpc.WithRingBytes(1<<22))...)
+	options = patient(append(options, copyrpc.WithRingBytes(1<<22), copyrpc.WithFullSize())...) // some tests poll one side alone
 	var err error
 	p.client, err = copyrpc.OpenRaw(copyrpc.RawSizes{})
 	check(t, err)

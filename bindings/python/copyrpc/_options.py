@@ -137,6 +137,8 @@ class EndpointOptions:
     lane: bool = False
     #: How many ops of the lane may be open, up to 4096.
     lane_depth: int = 0
+    #: Ring and batch window have their full size from the start, and do not grow as they are used.
+    full_size: bool = False
 
     def to_c(self, user_data: int) -> Any:
         options = connection_options(
@@ -155,6 +157,7 @@ class EndpointOptions:
             (lib.CRPC_ENDPOINT_CALL_ONLY if self.call_only else 0)
             | (lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0)
             | (lib.CRPC_ENDPOINT_LANE if self.lane else 0)
+            | (lib.CRPC_ENDPOINT_FULL_SIZE if self.full_size else 0)
         )
         return options
 
