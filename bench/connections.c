@@ -130,11 +130,10 @@ static void print_memory(const char *name, const struct memory *from, const stru
 static void open_side(struct side *side, const char *device, uint32_t count)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    const uint32_t window = options.batch_window ? options.batch_window : 64;
     crpc_context_options wanted = {
         .struct_size = sizeof(wanted),
         .endpoints_max = count,
-        .receive_depth = window * count / 2 * 3 + 3,
+        .receive_depth = options.batch_window * count / 2 * 3, /* 0 = as many as are needed */
         .log_level = CRPC_LOG_ERROR,
     };
     snprintf(wanted.device, sizeof(wanted.device), "%s", device);

@@ -15,18 +15,17 @@ DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 ADDRESS = os.environ.get("TEST_ADDRESS", "127.0.0.1")
 CHECK_COUNT = 200
 KIB = 1024
-# Of an idle endpoint with rings of 4 KiB, by how it was connected: 3 % above what was measured (38.2 and 40.1 thousand). What one takes that
-# has made calls depends on when its device was looked at, by up to 2,000 bytes.
-BYTES_MAX = {"blobs": 39300, "rdma_cm": 41300}
-IDLE_MAX = 48 * KIB  # what was asked for, whatever was reached
+# Of an idle endpoint, by how it was connected: what was measured is 46,700 and 48,500. What one takes that has made calls depends on when its
+# device was looked at, by up to 2,000 bytes.
+BYTES_MAX = {"blobs": 48100, "rdma_cm": 48 * KIB}
 MAPPINGS_MAX = 2.21  # two rings, and what slabs and arenas of malloc add; 3 % above what was measured
 
 parser = argparse.ArgumentParser()
 parser.add_argument("simnic")
 parser.add_argument("connections")
 parser.add_argument("--count", type=int, default=10000)
-parser.add_argument("--ring", type=int, default=0, help="0: the library's default")
-parser.add_argument("--window", type=int, default=1, help="batch_window; each of 10,000 endpoints takes as many receives")
+parser.add_argument("--ring", type=int, default=0, help="0: the library's default, of which an idle one has 8 KiB")
+parser.add_argument("--window", type=int, default=0, help="batch_window; 0: the library's default, of which an idle one has 2 to 8")
 parser.add_argument("--check", action="store_true")
 arguments = parser.parse_args()
 
@@ -53,10 +52,9 @@ if not arguments.check:
 
 results = []
 for how, most in BYTES_MAX.items():
-    idle = connections(how, CHECK_COUNT, 4 * KIB, 0)["idle_endpoint"]
+    idle = connections(how, CHECK_COUNT, 0, 0)["idle_endpoint"]
     results.append(("by %s, an idle endpoint takes at most %d bytes" % (how, most), idle["bytes"] <= most,
                     "%d bytes: %s" % (idle["bytes"], json.dumps(idle))))
-    results.append(("by %s, an idle endpoint takes at most 48 KiB" % how, idle["bytes"] <= IDLE_MAX, "%d bytes" % idle["bytes"]))
     results.append(("by %s, an idle endpoint takes at most %s mappings" % (how, MAPPINGS_MAX), idle["mappings"] <= MAPPINGS_MAX,
                     "%s mappings" % idle["mappings"]))
 print("1..%d" % len(results))

@@ -20,7 +20,8 @@ static void need(int32_t status, const crpc_error *error)
 
 static void connect_one(struct engine_pair *pair, uint32_t number)
 {
-    const crpc_endpoint_options options = {.ring_bytes = number == 0 ? 1u << 20 : 4096,
+    const crpc_endpoint_options options = {.flags = CRPC_ENDPOINT_FULL_SIZE,
+                                           .ring_bytes = number == 0 ? 1u << 20 : 4096,
                                            .request_bytes = number == 0 ? 1u << 19 : 2048,
                                            .calls_max = number == 0 ? BENCH_DEPTH : 1,
                                            .batch_window = number == 0 ? 64 : 1,

@@ -108,9 +108,9 @@ checks = [
     ("a 32-byte RPC at depth 256 takes at most 219 instructions, both sides together", result["rpc_depth_256"]["total"] <= 219,
      json.dumps(result["rpc_depth_256"])),
     # Likewise 1490, and 1396.
-    ("a lone 32-byte RPC takes at most 1534 instructions, both sides together", result["rpc_depth_1"]["total"] <= 1534,
+    ("a lone 32-byte RPC takes at most 1560 instructions, both sides together", result["rpc_depth_1"]["total"] <= 1560,
      json.dumps(result["rpc_depth_1"])),
-    ("each of the four parts of a lone call touches at most 43 cache lines of data", max(result["lone_call"]["cache_lines"].values()) <= 43,
+    ("each of the four parts of a lone call touches at most 45 cache lines of data", max(result["lone_call"]["cache_lines"].values()) <= 45,
      json.dumps(result["lone_call"]["cache_lines"])),
     ("64 calls at depth 64 cost at most 2 doorbells a side",
      all(64 * result["rpc_counters_depth_64"][side]["doorbells"] <= 2 for side in ("client", "server")),

@@ -69,6 +69,7 @@ static void connect_sides(void)
     struct side *sides[2] = {&client, &server};
     /* On a busy machine all stands still for a second at times, which must cost no WQE. */
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_FULL_SIZE,
                                            .connect_timeout_ns = CRPC_FOREVER,
                                            .keepalive_ns = CRPC_FOREVER,
                                            .retry_timeout = 20};

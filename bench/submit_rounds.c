@@ -175,7 +175,7 @@ static crpc_grant give_grant(void)
 static void connect_lane(const char *device)
 {
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .flags = CRPC_ENDPOINT_LANE,
+                                           .flags = CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_FULL_SIZE,
                                            .keepalive_ns = CRPC_FOREVER,
                                            .retry_timeout = 20,
                                            .lane_depth = BATCH};
