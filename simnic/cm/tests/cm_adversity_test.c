@@ -78,20 +78,29 @@ static void test_backlog(void **state)
     no_event(client);
 }
 
+/* More than there are ephemeral ports, 28,232. Each looks at all that are bound, which takes a minute with the thread sanitizer:
+ * there, as many as 10,000 connections need. */
+#ifdef __SANITIZE_THREAD__
+#define PORTS 10000
+#else
+#define PORTS 30000
+#endif
+
 static void test_many_ports(void **state)
 {
     struct world *world = *state;
     struct process *a = &world->process[0];
-    for (int i = 0; i < 30000; i++) { /* more than there are ephemeral ports, 28,232 */
+    int bound = 0;
+    for (; bound < PORTS; bound++) {
         uint32_t id = create(a, 1);
         ssize_t result = bind_to(a, id, "127.0.0.1", 0);
         if (result == -EADDRNOTAVAIL) {
-            assert_true(i > 28000); /* connections of this machine: each has a port */
-            return;
+            break;
         }
         assert_int_equal(result, 0);
     }
-    fail();
+    /* Connections of this machine have ports, too. */
+    assert_in_range(bound, PORTS < 28000 ? PORTS : 28000, PORTS < 30000 ? PORTS : 28232);
 }
 
 /* Who dies with the table of ports locked must not stop the others. */
