@@ -30,7 +30,8 @@ class Peer:
         import copyrpc
 
         self.copyrpc = copyrpc
-        self.options = copyrpc.EndpointOptions(ring_bytes=4 << 20, reply_bytes_max=BYTES)
+        # What makes a ring grow waits until its caller polls, who does so only when all has landed.
+        self.options = copyrpc.EndpointOptions(ring_bytes=4 << 20, reply_bytes_max=BYTES, full_size=True)
         self.context = copyrpc.Context()
         self.listener = self.context.listen("127.0.0.1:0", self.options, arrays=True)
         self.completions, self.replies = copyrpc.CompletionArray(1024), copyrpc.OpArray(1024)
