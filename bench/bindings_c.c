@@ -93,7 +93,8 @@ int main(int argc, char **argv)
         fail("usage", "1 to 1024 calls, at least 1 round");
     }
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_endpoint_options options = {.struct_size = sizeof(options), .ring_bytes = 4u << 20};
+    crpc_endpoint_options options = {
+        .struct_size = sizeof(options), .flags = CRPC_ENDPOINT_FULL_SIZE, .ring_bytes = 4u << 20};
     crpc_context *server = open_context(), *client = open_context();
     crpc_listener listener;
     crpc_endpoint endpoint;
