@@ -322,6 +322,8 @@ static void open_without_enough_memory_to_lock(void)
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_context *context;
     struct rlimit limit = {.rlim_cur = 65536, .rlim_max = 65536};
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_FULL_SIZE};
     crpc_endpoint endpoint;
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes = sizeof(blob);
@@ -330,7 +332,7 @@ static void open_without_enough_memory_to_lock(void)
     }
     int32_t status = crpc_context_open(NULL, &context, &error);
     if (status == CRPC_OK) { /* Soft-RoCE pins rings, not queues */
-        status = crpc_endpoint_blob(context, NULL, &endpoint, blob, &blob_bytes, &error);
+        status = crpc_endpoint_blob(context, &options, &endpoint, blob, &blob_bytes, &error);
     }
     printf("# %s: %s\n", crpc_status_name(status), error.message);
     fflush(NULL);
