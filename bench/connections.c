@@ -10,54 +10,21 @@
  * Prints JSON. Memory is what has become of the process by an endpoint, without what simnic has allocated for its device, and with
  * all registered pages: see allocated.h. That of the kernel is not in it.
  */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <copyrpc.h>
 
 #include "allocated.h"
+#include "sides.h"
 
 #define COUNT_MAX 100000u
 #define WARM_UP 8u /* connections before memory is looked at: what the first ones make is for all */
 #define ALONE_CALLS 20000u
 #define COMPLETIONS 256
-#define LIMIT_S 60 /* without any progress, on a machine that stands still */
 #define REQUEST_BYTES 32
 
-struct side {
-    crpc_context *context;
-    crpc_endpoint endpoint; /* that is being connected */
-    bool connected;
-    crpc_endpoint *endpoints; /* of all connections */
-};
-
-static struct side client, server;
 static uint32_t made;
-static crpc_endpoint_options options;
-static char address[sizeof(((crpc_listener_info *)NULL)->address)];
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "connections: %s (%u connections are made)\n", what, made);
-    exit(EXIT_FAILURE);
-}
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        give_up(error->message);
-    }
-}
-
-static double clock_s(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
+static crpc_endpoint *client_endpoints; /* of all connections */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -127,95 +94,13 @@ static void print_memory(const char *name, const struct memory *from, const stru
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
-static void open_side(struct side *side, const char *device, uint32_t count)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options wanted = {
-        .struct_size = sizeof(wanted),
-        .endpoints_max = count,
-        .receive_depth = options.batch_window * count / 2 * 3, /* 0 = as many as are needed */
-        .log_level = CRPC_LOG_ERROR,
-    };
-    snprintf(wanted.device, sizeof(wanted.device), "%s", device);
-    need(crpc_context_open(&wanted, &side->context, &error), &error);
-    side->endpoints = calloc(count, sizeof(*side->endpoints));
-    if (!side->endpoints) {
-        give_up("no memory");
-    }
-}
-
-static void listen_at(const char *host)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    crpc_listener listener;
-    snprintf(address, sizeof(address), "%s:0", host);
-    need(crpc_listener_open(server.context, address, NULL, &listener, &error), &error);
-    crpc_listener_get_info(server.context, listener, &info);
-    snprintf(address, sizeof(address), "%s", info.address);
-}
-
-static void poll_connecting(struct side *side)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_completion completions[COMPLETIONS];
-    int32_t count = crpc_poll(side->context, completions, COMPLETIONS);
-    for (int32_t i = 0; i < count; i++) {
-        if (completions[i].kind == CRPC_COMPLETION_CONNECT_REQUEST) {
-            side->endpoint = completions[i].endpoint;
-            need(crpc_endpoint_accept(side->context, side->endpoint, &options, &error), &error);
-        } else if (completions[i].kind == CRPC_COMPLETION_CONNECTED) {
-            crpc_endpoint_get_error(side->context, side->endpoint, &error);
-            need(completions[i].status, &error);
-            side->connected = true;
-        } else {
-            give_up("a connection has ended");
-        }
-    }
-}
-
-static void connect_by_blobs(void)
-{
-    struct side *sides[2] = {&client, &server};
-    crpc_error error = {.struct_size = sizeof(error)};
-    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
-    for (int i = 0; i < 2; i++) {
-        need(crpc_endpoint_blob(sides[i]->context, &options, &sides[i]->endpoint, blobs[i],
-                                &bytes[i], &error),
-             &error);
-    }
-    for (int i = 0; i < 2; i++) {
-        need(
-            crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blobs[!i], bytes[!i], &error),
-            &error);
-    }
-}
-
-static void connect_by_address(void)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    need(crpc_endpoint_connect(client.context, address, &options, &client.endpoint, &error),
-         &error);
-}
-
 /* Returns how many seconds it took. */
 static double connect_up_to(uint32_t count, void (*connect)(void))
 {
     const double begin = clock_s(CLOCK_MONOTONIC);
     while (made < count) {
-        const double one = clock_s(CLOCK_MONOTONIC);
-        client.connected = server.connected = false;
-        connect();
-        while (!client.connected || !server.connected) {
-            poll_connecting(&client);
-            poll_connecting(&server);
-            if (clock_s(CLOCK_MONOTONIC) - one > LIMIT_S) {
-                give_up("a connection is not made");
-            }
-        }
-        client.endpoints[made] = client.endpoint;
-        server.endpoints[made++] = server.endpoint;
+        sides_connect(connect, false);
+        client_endpoints[made++] = client.endpoint;
     }
     return clock_s(CLOCK_MONOTONIC) - begin;
 }
@@ -272,7 +157,7 @@ static void round_of_calls(uint32_t count)
         uint32_t now = 0;
         for (; now < sizeof(ops) / sizeof(ops[0]) && submitted + now < count; now++) {
             ops[now] = (crpc_op){.opcode = CRPC_OP_CALL,
-                                 .endpoint = client.endpoints[submitted + now],
+                                 .endpoint = client_endpoints[submitted + now],
                                  .payload_bytes = REQUEST_BYTES,
                                  .reply_bytes_max = REQUEST_BYTES};
         }
@@ -283,16 +168,10 @@ static void round_of_calls(uint32_t count)
         submitted += now;
         serve();
         answered += take_responses();
-        if (clock_s(CLOCK_MONOTONIC) - begin > LIMIT_S) {
+        if (clock_s(CLOCK_MONOTONIC) - begin > SIDES_LIMIT_S) {
             give_up("a call is not answered");
         }
     }
-}
-
-static int compare(const void *left, const void *right)
-{
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
 }
 
 /* Prints the medians of the rounds: by the clock, and of this thread alone, which plays both sides. */
@@ -311,11 +190,8 @@ static void measure_calls(const char *name, uint32_t count, uint32_t rounds)
             ns[c][i] = (clock_s(clocks[c]) - begin[c]) * 1e9 / count;
         }
     }
-    for (int c = 0; c < 2; c++) {
-        qsort(ns[c], rounds, sizeof(double), compare);
-    }
-    printf("\"%s\": {\"ns\": %.0f, \"thread_ns\": %.0f}, ", name, ns[0][rounds / 2],
-           ns[1][rounds / 2]);
+    printf("\"%s\": {\"ns\": %.0f, \"thread_ns\": %.0f}, ", name, median(ns[0], rounds),
+           median(ns[1], rounds));
     free(ns[0]);
     free(ns[1]);
 }
@@ -329,16 +205,24 @@ int main(int argc, char **argv)
         return 2;
     }
     void (*connect)(void) = strcmp(argv[3], "blobs") == 0 ? connect_by_blobs : connect_by_address;
-    options = (crpc_endpoint_options){.struct_size = sizeof(options),
-                                      .keepalive_ns = CRPC_FOREVER,
-                                      .ring_bytes = (uint32_t)strtoul(argv[5], NULL, 0),
-                                      .batch_window = (uint32_t)strtoul(argv[6], NULL, 0)};
+    sides_options = (crpc_endpoint_options){.struct_size = sizeof(sides_options),
+                                            .keepalive_ns = CRPC_FOREVER,
+                                            .ring_bytes = (uint32_t)strtoul(argv[5], NULL, 0),
+                                            .batch_window = (uint32_t)strtoul(argv[6], NULL, 0)};
     const uint32_t rounds = (uint32_t)strtoul(argv[7], NULL, 0);
     printf("{\"connections\": %u, ", count);
     const struct memory before = memory_now();
-    open_side(&client, argv[1], count);
-    open_side(&server, argv[1], count);
-    listen_at(argv[2]);
+    sides_open(argv[1], (crpc_context_options){
+                            .endpoints_max = count,
+                            /* 0 = as many as are needed */
+                            .receive_depth = sides_options.batch_window * count / 2 * 3,
+                            .log_level = CRPC_LOG_ERROR,
+                        });
+    sides_listen(argv[2]);
+    client_endpoints = calloc(count, sizeof(*client_endpoints));
+    if (!client_endpoints) {
+        give_up("no memory");
+    }
     const struct memory opened = memory_now();
     print_memory("context_for_each", &before, &opened, 2 * count);
     connect_up_to(1, connect);
