@@ -273,8 +273,6 @@ static void test_push_sizes(void **state)
     assert_int_equal(p->a->qp->statistics->blueflame_executed, 0);
 }
 
-/* A push waits for its rest while another QP of the page pushes into the same register: each runs
- * its own WQE. */
 /* In a crowd, the one whose doorbell is seen does not wait for a look at all the others: they are looked at a little
  * later, or much later if their doorbells should have been seen, too. */
 static void test_last_writer_in_a_crowd(void **state)
@@ -306,6 +304,8 @@ static void test_last_writer_in_a_crowd(void **state)
     }
 }
 
+/* A push waits for its rest while another QP of the page pushes into the same register: each runs
+ * its own WQE. */
 static void test_two_writers(void **state)
 {
     struct pair *p = *state;
