@@ -36,8 +36,7 @@ static void fill_defaults(crpc_endpoint_options *options)
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
 {
     uint32_t ring = options->ring_bytes;
-    uint32_t aside = WIRE_FIN_BYTES + WIRE_GROW_BYTES + REQUEST_BYTES_MIN +
-                     (options->flags & CRPC_ENDPOINT_LANE ? WIRE_WORDS_BYTES : 0);
+    uint32_t aside = wire_aside_bytes(options->flags & CRPC_ENDPOINT_LANE) + REQUEST_BYTES_MIN;
     if (ring < RING_BYTES_MIN || ring > RING_BYTES_MAX || (ring & (ring - 1)) != 0) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "ring_bytes is %u; it must be a power of two from %u to %u", ring,

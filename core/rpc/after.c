@@ -9,12 +9,6 @@ bool rpc_after_reached(const struct rpc_lane *lane)
     return !lane->gated || lane_reached(lane->lane, lane->gate); /* the last: it is the furthest */
 }
 
-static struct rpc_batch *aside_at(const struct rpc_lane *lane, uint32_t index)
-{
-    assert(index < lane->aside_count);
-    return &lane->aside[(lane->aside_head + index) % RPC_ASIDE_MAX];
-}
-
 /* Ends the open batch without sending it, and fills all of *batch but its gate. */
 static void set_aside(struct rpc_endpoint *endpoint, struct rpc_batch *batch)
 {
@@ -56,7 +50,7 @@ void rpc_after_send(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     while (lane->aside_count > 0 && endpoint_may_send(endpoint)) {
-        const struct rpc_batch *batch = aside_at(lane, 0);
+        const struct rpc_batch *batch = rpc_aside_at(lane, 0);
         if (batch->gated && !lane_reached(lane->lane, batch->gate)) {
             return;
         }
@@ -73,7 +67,7 @@ void rpc_after_forget(struct rpc_lane *lane)
 {
     lane->gated = false;
     for (uint32_t i = 0; i < lane->aside_count; i++) {
-        aside_at(lane, i)->gated = false;
+        rpc_aside_at(lane, i)->gated = false;
     }
 }
 
@@ -90,7 +84,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         endpoint->link.refused = true;
         return false;
     }
-    struct rpc_batch *batch = aside_at(lane, lane->aside_count++);
+    struct rpc_batch *batch = rpc_aside_at(lane, lane->aside_count++);
     set_aside(endpoint, batch);
     batch->gated = lane->gated;
     batch->gate = lane->gate;
@@ -102,7 +96,7 @@ static void undo_begin(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
     if (endpoint->out.batch_messages == 0 && lane->aside_count > 0) {
-        take_back(endpoint, aside_at(lane, lane->aside_count - 1));
+        take_back(endpoint, rpc_aside_at(lane, lane->aside_count - 1));
         lane->aside_count--;
     }
 }

@@ -40,7 +40,7 @@ const char *rpc_body_fault(const uint8_t body[LINK_BODY_BYTES])
         return "its number of calls is out of range";
     }
     if (request_bytes != 0 && (request_bytes < 2 * WIRE_UNIT_BYTES ||
-                               request_bytes > ring_bytes - rpc_aside_bytes(false))) {
+                               request_bytes > ring_bytes - wire_aside_bytes(false))) {
         return "its share for requests does not fit its ring";
     }
     if (wire.batch_window_first == 0 || wire.batch_window_first > wire.batch_window) {
@@ -83,7 +83,7 @@ uint64_t rpc_request_share(const crpc_endpoint_options *options)
         return 0;
     }
     return options->flags & CRPC_ENDPOINT_SERVE_ONLY
-               ? options->ring_bytes - rpc_aside_bytes(options->flags & CRPC_ENDPOINT_LANE)
+               ? options->ring_bytes - wire_aside_bytes(options->flags & CRPC_ENDPOINT_LANE)
                : options->request_bytes;
 }
 
@@ -124,7 +124,7 @@ int32_t rpc_check_demands(const struct rpc_endpoint *endpoint, crpc_error *error
                          peer->calls);
     }
     if (rpc_lane_selected(endpoint) &&
-        peer->request_bytes_max > peer->ring_bytes_max - rpc_aside_bytes(true)) {
+        peer->request_bytes_max > peer->ring_bytes_max - wire_aside_bytes(true)) {
         return error_set(error, CRPC_E_PROTOCOL, 0,
                          "the peer's hello is malformed: its share for requests leaves no room "
                          "for the words of a lane");

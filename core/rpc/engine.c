@@ -37,7 +37,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
     engine->log = log;
     engine->receives_low = nic_receive_low_mark(nic);
     engine->endpoints_max = endpoints_max;
-    engine->window_first = rpc_window_first(nic, endpoints_max);
+    engine->window_first = rpc_small_window(nic, endpoints_max);
     init_lists(engine);
     table_init(&engine->queue_pairs);
     ring_slabs_init(&engine->rings);

@@ -46,7 +46,7 @@ uint32_t rpc_first_window(const struct rpc_engine *engine, const crpc_endpoint_o
                : (uint32_t)minimum(options->batch_window, engine->window_first);
 }
 
-uint32_t rpc_window_first(const struct nic *nic, uint32_t endpoints_max)
+uint32_t rpc_small_window(const struct nic *nic, uint32_t endpoints_max)
 {
     const uint32_t each = nic_receive_low_mark(nic) / endpoints_max;
     const uint32_t without_key = each > LINK_WORDS ? each - LINK_WORDS : 0;
@@ -151,19 +151,25 @@ static void say_ring_inline(struct rpc_endpoint *endpoint)
 {
     const struct wire_ring word = ring_word(endpoint);
     endpoint_say(endpoint, WIRE_RING, &word, sizeof(word));
-    endpoint->grow.ring_said_in = endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
+    endpoint->grow.ring_said_in = rpc_open_batch(endpoint);
     raise_reply_budget(endpoint);
     endpoint->grow.due &= (uint8_t)~RPC_GROW_SAY_RING;
     endpoint->grow.offered = true;
 }
 
-/* False if the connection has ended. */
-static bool offer_ring(struct rpc_endpoint *endpoint)
+/* Whether there is a larger ring still to be made. */
+static bool may_offer_ring(const struct rpc_endpoint *endpoint)
+{
+    return !endpoint->grow.next.address && endpoint->in.ring.bytes < endpoint->options.ring_bytes;
+}
+
+/* If there is no memory for it, the connection has ended. */
+static void offer_ring(struct rpc_endpoint *endpoint)
 {
     struct rpc_grow *grow = &endpoint->grow;
-    assert(!grow->next.address && endpoint->in.ring.bytes < endpoint->options.ring_bytes);
+    assert(may_offer_ring(endpoint));
     if (!make_ring(endpoint, RING_RECEIVE, endpoint->options.ring_bytes, &grow->next)) {
-        return false;
+        return;
     }
     /* Limits that the peer has heard of already do no harm. */
     memcpy(ring_mailbox(&grow->next), endpoint->in.mailbox, sizeof(struct wire_mailbox));
@@ -174,7 +180,6 @@ static bool offer_ring(struct rpc_endpoint *endpoint)
     } else if (has_place(endpoint)) {
         say_ring_inline(endpoint);
     }
-    return true;
 }
 
 /* ---- A larger send ring ---------------------------------------------------------------------- */
@@ -182,7 +187,7 @@ static bool offer_ring(struct rpc_endpoint *endpoint)
 static uint64_t unsent_start(const struct rpc_endpoint *endpoint)
 {
     if (endpoint->lane.aside_count > 0) {
-        return endpoint->lane.aside[endpoint->lane.aside_head].start;
+        return rpc_aside_at(&endpoint->lane, 0)->start;
     }
     return endpoint->out.batch_messages > 0 ? endpoint->out.batch_start : endpoint->out.produced;
 }
@@ -191,7 +196,7 @@ static void shift_unsent(struct rpc_endpoint *endpoint, uint64_t by)
 {
     struct rpc_lane *lane = &endpoint->lane;
     for (uint32_t i = 0; i < lane->aside_count; i++) {
-        struct rpc_batch *batch = &lane->aside[(lane->aside_head + i) % RPC_ASIDE_MAX];
+        struct rpc_batch *batch = rpc_aside_at(lane, i);
         batch->start += by;
         batch->end += by;
     }
@@ -297,8 +302,7 @@ void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allow
         }
         attend(endpoint, RPC_GROW_SAY_WANT);
     }
-    if (calls->reply_outstanding + allowance > calls->reply_budget && !grow->next.address &&
-        endpoint->in.ring.bytes < endpoint->options.ring_bytes) {
+    if (calls->reply_outstanding + allowance > calls->reply_budget && may_offer_ring(endpoint)) {
         offer_ring(endpoint);
     }
 }
@@ -421,27 +425,28 @@ static const char *take_want(struct rpc_endpoint *endpoint)
     }
     grow->want_heard = true;
     /* It may have crossed a RING, which answers it. */
-    if (!grow->next.address && endpoint->in.ring.bytes < endpoint->options.ring_bytes &&
-        !endpoint->link.failing) {
+    if (may_offer_ring(endpoint) && !endpoint->link.failing) {
         offer_ring(endpoint);
     }
     return NULL;
 }
 
-static const char *take_ring(struct rpc_endpoint *endpoint, const struct wire_ring *word)
+static const char *take_ring(struct rpc_endpoint *endpoint, const uint8_t *payload)
 {
     struct rpc_grow *grow = &endpoint->grow;
     struct rpc_peer *peer = &endpoint->peer;
-    if (grow->peer_next.address != 0 && memcmp(&grow->peer_next, word, sizeof(*word)) == 0) {
+    struct wire_ring word;
+    wire_copy(&word, payload);
+    if (grow->peer_next.address != 0 && memcmp(&grow->peer_next, &word, sizeof(word)) == 0) {
         return NULL; /* it has had to say so twice */
     }
     if (peer->ring_bytes == peer->ring_bytes_max || grow->due & RPC_GROW_SAY_MOVED) {
         return "it has another ring than it has said";
     }
-    if (word->zero != 0 || !wire_ring_possible(word->address, peer->ring_bytes_max)) {
+    if (word.zero != 0 || !wire_ring_possible(word.address, peer->ring_bytes_max)) {
         return "its larger ring is malformed";
     }
-    grow->peer_next = *word;
+    grow->peer_next = word;
     grow->due &= (uint8_t)~RPC_GROW_SAY_WANT;
     endpoint->owed.allowance_max =
         rpc_peer_reply_share(endpoint, peer->ring_bytes_max, peer->request_bytes_max);
@@ -465,21 +470,17 @@ static const char *take_moved(struct rpc_endpoint *endpoint)
 const char *rpc_grow_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
                                uint32_t bytes)
 {
-    struct wire_ring ring = {0};
     if (kind > WIRE_YIELD) {
         return "a message is neither request nor response";
     }
-    if (bytes != (kind == WIRE_RING ? sizeof(ring) : 0)) {
+    if (bytes != (kind == WIRE_RING ? sizeof(struct wire_ring) : 0)) {
         return "a word about its ring has another length";
     }
-    memcpy(&ring, payload, bytes);
-    __asm__ volatile(""
-                     : "+m"(ring)); /* what is checked is the copy: the peer can rewrite the ring */
     switch (kind) {
     case WIRE_WANT:
         return take_want(endpoint);
     case WIRE_RING:
-        return take_ring(endpoint, &ring);
+        return take_ring(endpoint, payload);
     case WIRE_MOVED:
         return take_moved(endpoint);
     default:

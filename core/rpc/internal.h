@@ -434,7 +434,7 @@ struct rpc_engine {
     uint32_t endpoint_count;
     uint32_t endpoints_max;
     uint32_t window_sum;
-    uint32_t window_first; /* rpc_window_first */
+    uint32_t window_first; /* rpc_small_window */
     uint64_t rings_grown; /* how often peers have moved to a larger ring, and given windows back: */
     uint64_t windows_back;
     struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
@@ -544,6 +544,11 @@ static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
     return endpoint->out.batches_sent < endpoint->out.batch_limit &&
            nic_send_room(endpoint->link.queue_pair) > 1;
 }
+/* The open batch is sent when so many are. */
+static inline uint64_t rpc_open_batch(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
+}
 /* Sends the open batch. That must be possible. */
 void endpoint_send(struct rpc_endpoint *endpoint);
 /* Sends a batch of one word, which does not touch the open one, from a position of a send ring. That must be possible. mark:
@@ -619,17 +624,12 @@ const char *rpc_body_fault(const uint8_t body[LINK_BODY_BYTES]);
 void rpc_take_body(struct rpc_endpoint *endpoint);
 /* Returns CRPC_OK if this side can have what the peer needs; otherwise fills *error. */
 int32_t rpc_check_demands(const struct rpc_endpoint *endpoint, crpc_error *error);
-/* Returns how much of a ring is set aside for neither requests nor replies. */
-static inline uint64_t rpc_aside_bytes(bool lane)
-{
-    return WIRE_FIN_BYTES + WIRE_GROW_BYTES + (lane ? WIRE_WORDS_BYTES : 0);
-}
 /* Returns the share for replies of a ring that has another one for requests. It is no larger than that of the largest ring,
  * so that it never shrinks. */
 static inline uint64_t rpc_reply_share(bool lane, uint64_t bytes, uint64_t share,
                                        uint64_t bytes_max, uint64_t share_max)
 {
-    const uint64_t aside = rpc_aside_bytes(lane);
+    const uint64_t aside = wire_aside_bytes(lane);
     return minimum(bytes - aside - share, bytes_max - aside - share_max);
 }
 /* Returns the share of this side's largest ring for requests. */
@@ -658,7 +658,7 @@ bool rpc_keepalive(struct link *link);
 uint64_t rpc_first_ring_bytes(const crpc_endpoint_options *options);
 uint32_t rpc_first_window(const struct rpc_engine *engine, const crpc_endpoint_options *options);
 /* The first window of those that do not have their full size from the start. */
-uint32_t rpc_window_first(const struct nic *nic, uint32_t endpoints_max);
+uint32_t rpc_small_window(const struct nic *nic, uint32_t endpoints_max);
 /* A call is not possible: what may grow, so that it is, grows. */
 void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allowance);
 /* Says what is due, as far as possible now. Returns false if nothing else may be sent yet. */
@@ -666,8 +666,7 @@ bool rpc_grow_flush(struct rpc_endpoint *endpoint);
 /* Returns how many of the messages of the open batch are words about rings. */
 static inline uint32_t rpc_grow_words(const struct rpc_endpoint *endpoint)
 {
-    return endpoint->grow.ring_said_in ==
-           endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
+    return endpoint->grow.ring_said_in == rpc_open_batch(endpoint);
 }
 /* A reservation has ended, and grow_attention is true. */
 void rpc_grow_lifted(struct rpc_endpoint *endpoint);
@@ -745,6 +744,12 @@ static inline uint64_t rpc_peer_reply_share(const struct rpc_endpoint *endpoint,
 }
 
 /* after.c */
+/* Returns a batch that is set aside: 0 is the first that will be sent. */
+static inline struct rpc_batch *rpc_aside_at(const struct rpc_lane *lane, uint32_t index)
+{
+    assert(index < lane->aside_count);
+    return &lane->aside[(lane->aside_head + index) % RPC_ASIDE_MAX];
+}
 /* Returns true if no message waits for ops of the lane. */
 bool rpc_after_reached(const struct rpc_lane *lane);
 /* Sends what was set aside, as far as possible now. */

@@ -22,28 +22,17 @@ static inline void rpc_store_words(uint8_t *place, uint64_t low, uint64_t high)
 static inline void rpc_write_header(uint8_t *place, uint64_t message_bytes, uint32_t payload_bytes,
                                     uint32_t call_id, uint64_t high)
 {
-    static_assert(offsetof(struct wire_message, call_id) == 4 &&
-                      offsetof(struct wire_message, limit_or_status) == 8 &&
-                      offsetof(struct wire_message, method) == 12 &&
-                      offsetof(struct wire_message, kind) == 14,
-                  "the words of a header");
     memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
     rpc_store_words(place, payload_bytes | (uint64_t)call_id << 32, high);
 }
 
-/* Writes the header of a batch at an offset of the ring, and returns how it goes. */
-static inline const struct nic_transfer *rpc_write_batch(struct rpc_endpoint *endpoint,
-                                                         uint64_t offset, uint32_t bytes,
-                                                         uint32_t messages, uint32_t flags)
+/* Writes the header of the next batch at an offset of a send ring, and fills *transfer, how it goes, but for the keys. */
+static inline void rpc_write_batch_in(const struct rpc_endpoint *endpoint,
+                                      const struct ring *staging, uint64_t offset, uint32_t bytes,
+                                      uint32_t messages, uint32_t flags,
+                                      struct nic_transfer *transfer)
 {
-    struct nic_transfer *transfer = &endpoint->out.transfer; /* its keys stay as they are */
-    uint8_t *const place = endpoint->out.staging.address + offset;
-    static_assert(offsetof(struct wire_batch, batch_limit) == 8 &&
-                      offsetof(struct wire_batch, sequence) == 16 &&
-                      offsetof(struct wire_batch, bytes) == 20 &&
-                      offsetof(struct wire_batch, message_count) == 24 &&
-                      offsetof(struct wire_batch, flags) == 26,
-                  "the words of a batch's header");
+    uint8_t *const place = staging->address + offset;
     rpc_store_words(place, endpoint->in.request_published, endpoint->in.batch_published);
     rpc_store_words(place + 16, (uint32_t)endpoint->out.batches_sent | (uint64_t)bytes << 32,
                     messages | (uint64_t)flags << 16);
@@ -52,6 +41,15 @@ static inline const struct nic_transfer *rpc_write_batch(struct rpc_endpoint *en
         endpoint->peer.ring_address + (offset & (endpoint->peer.ring_bytes - 1));
     transfer->bytes = bytes;
     transfer->immediate = bytes / WIRE_UNIT_BYTES;
+}
+
+/* The same in the send ring that ops are written to. Returns the transfer, which has its keys. */
+static inline const struct nic_transfer *rpc_write_batch(struct rpc_endpoint *endpoint,
+                                                         uint64_t offset, uint32_t bytes,
+                                                         uint32_t messages, uint32_t flags)
+{
+    struct nic_transfer *transfer = &endpoint->out.transfer;
+    rpc_write_batch_in(endpoint, &endpoint->out.staging, offset, bytes, messages, flags, transfer);
     return transfer;
 }
 

@@ -77,12 +77,6 @@ struct batch_header {
 
 static inline struct batch_header load_batch_header(const uint8_t *place)
 {
-    static_assert(offsetof(struct wire_batch, batch_limit) == 8 &&
-                      offsetof(struct wire_batch, sequence) == 16 &&
-                      offsetof(struct wire_batch, bytes) == 20 &&
-                      offsetof(struct wire_batch, message_count) == 24 &&
-                      offsetof(struct wire_batch, flags) == 26,
-                  "the words of a batch's header");
     const uint64_t *words = (const uint64_t *)(const void *)place;
     return (struct batch_header){.request_limit = wire_load(&words[0]),
                                  .batch_limit = wire_load(&words[1]),

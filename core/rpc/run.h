@@ -24,11 +24,6 @@ static inline uint64_t rpc_load_scalar(const uint32_t *place)
 static inline struct rpc_header rpc_load_header(const uint8_t *place)
 {
     const uint32_t *words = (const uint32_t *)(const void *)place;
-    static_assert(offsetof(struct wire_message, call_id) == 4 &&
-                      offsetof(struct wire_message, limit_or_status) == 8 &&
-                      offsetof(struct wire_message, method) == 12 &&
-                      offsetof(struct wire_message, kind) == 14,
-                  "the words of a header");
     return (struct rpc_header){.payload_bytes = rpc_load_scalar(&words[0]),
                                .call_id = rpc_load_scalar(&words[1]),
                                .limit_or_status = rpc_load_scalar(&words[2]),

@@ -210,14 +210,17 @@ void rpc_set_bars(struct rpc_endpoint *endpoint)
 
 /* ---- Words ------------------------------------------------------------------------------------ */
 
+static void write_word(uint8_t *place, uint8_t kind, const void *word, uint32_t bytes)
+{
+    rpc_write_header(place, wire_message_bytes(bytes), bytes, 0, (uint64_t)kind << 48);
+    memcpy(place + WIRE_HEADER_BYTES, word, bytes);
+}
+
 void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
 {
-    uint64_t message_bytes = wire_message_bytes(bytes);
-    uint8_t *place = rpc_next_place(endpoint);
     assert(!endpoint->reservation.open && endpoint->out.batch_messages < WIRE_MESSAGES_MAX);
-    rpc_write_header(place, message_bytes, bytes, 0, (uint64_t)kind << 48);
-    rpc_messages_written(endpoint, message_bytes, 1);
-    memcpy(place + WIRE_HEADER_BYTES, word, bytes);
+    write_word(rpc_next_place(endpoint), kind, word, bytes);
+    rpc_messages_written(endpoint, wire_message_bytes(bytes), 1);
 }
 
 /* ---- Writing in place ------------------------------------------------------------------------ */
@@ -347,27 +350,14 @@ __attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
                                                   uint8_t kind, const void *word, uint32_t bytes,
                                                   uint32_t mark)
 {
-    const uint64_t message_bytes = wire_message_bytes(bytes);
-    const uint32_t batch_bytes = (uint32_t)(WIRE_BATCH_HEADER_BYTES + message_bytes);
-    uint8_t *place = ring_at(staging, position);
-    const struct wire_batch header = {.request_limit = endpoint->in.request_published,
-                                      .batch_limit = endpoint->in.batch_published,
-                                      .sequence = (uint32_t)endpoint->out.batches_sent,
-                                      .bytes = batch_bytes,
-                                      .message_count = 1};
+    const uint32_t batch_bytes = (uint32_t)(WIRE_BATCH_HEADER_BYTES + wire_message_bytes(bytes));
+    struct nic_transfer transfer = {.local_key = staging->memory.local_key,
+                                    .remote_key = endpoint->peer.ring_key};
     assert(endpoint_may_send(endpoint));
-    memcpy(place, &header, sizeof(header));
-    rpc_write_header(place + WIRE_BATCH_HEADER_BYTES, message_bytes, bytes, 0,
-                     (uint64_t)kind << 48);
-    memcpy(place + WIRE_BATCH_HEADER_BYTES + WIRE_HEADER_BYTES, word, bytes);
-    const struct nic_transfer transfer = {.local_address = (uint64_t)(uintptr_t)place,
-                                          .remote_address =
-                                              endpoint->peer.ring_address +
-                                              (position & (endpoint->peer.ring_bytes - 1)),
-                                          .bytes = batch_bytes,
-                                          .local_key = staging->memory.local_key,
-                                          .remote_key = endpoint->peer.ring_key,
-                                          .immediate = batch_bytes / WIRE_UNIT_BYTES | mark};
+    write_word(ring_at(staging, position) + WIRE_BATCH_HEADER_BYTES, kind, word, bytes);
+    rpc_write_batch_in(endpoint, staging, ring_offset(staging, position), batch_bytes, 1, 0,
+                       &transfer);
+    transfer.immediate |= mark;
     endpoint->engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
                                                        NIC_POST_RING | NIC_POST_SIGNALED);
     endpoint->out.batches_sent++;

@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -53,6 +54,12 @@ static inline uint32_t wire_payload_max(uint64_t charge)
 /* Room in each ring for the words of a lane, if there is one. They are few: docs/wire.md, "Lanes". */
 #define WIRE_WORDS_BYTES 1024u
 
+/* Returns how much of a ring is set aside for neither requests nor replies. */
+static inline uint32_t wire_aside_bytes(bool lane)
+{
+    return WIRE_FIN_BYTES + WIRE_GROW_BYTES + (lane ? WIRE_WORDS_BYTES : 0);
+}
+
 /* The share for requests of a first ring of `bytes`, if that of the largest one, of bytes_max, is share_max. With 8 KiB, a
  * reply of 4 KiB finds room, too. */
 static inline uint64_t wire_request_share(uint64_t share_max, uint64_t bytes_max, uint64_t bytes)
@@ -85,7 +92,13 @@ struct wire_batch {
     uint16_t flags;         /* WIRE_BATCH_FIN */
     uint32_t zero;
 };
-static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES, "batch header");
+static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES &&
+                  offsetof(struct wire_batch, batch_limit) == 8 &&
+                  offsetof(struct wire_batch, sequence) == 16 &&
+                  offsetof(struct wire_batch, bytes) == 20 &&
+                  offsetof(struct wire_batch, message_count) == 24 &&
+                  offsetof(struct wire_batch, flags) == 26,
+              "batch header: it is read and written as four words");
 
 #define WIRE_MESSAGES_MAX UINT16_MAX
 
@@ -119,7 +132,12 @@ struct wire_message {
     uint8_t kind;             /* WIRE_REQUEST, WIRE_RESPONSE, or that of a word */
     uint8_t zero;
 };
-static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES, "message header");
+static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES &&
+                  offsetof(struct wire_message, call_id) == 4 &&
+                  offsetof(struct wire_message, limit_or_status) == 8 &&
+                  offsetof(struct wire_message, method) == 12 &&
+                  offsetof(struct wire_message, kind) == 14,
+              "message header: it is read as four words, and written as two");
 
 /* The queue pair of the sender's lane. */
 struct wire_lane {

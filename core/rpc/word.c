@@ -1,8 +1,6 @@
 /* word.c: what the two sides of a lane say: written into the open batch, and read where it is parsed. Each
  * word is copied once, and the copy is checked. docs/wire.md, "Lanes".
  */
-#include <string.h>
-
 #include "rpc/internal.h"
 
 /* ---- Words to the peer ----------------------------------------------------------------------- */
@@ -14,17 +12,11 @@ static bool heard_end(const struct rpc_lane *lane)
            (lane->peer_life == lane->life && lane->heard & RPC_LANE_HEARD_ENDED);
 }
 
-/* The open batch is sent when so many are. */
-static uint64_t open_batch(const struct rpc_endpoint *endpoint)
-{
-    return endpoint->out.batches_sent + endpoint->lane.aside_count + 1;
-}
-
 /* Of its life. */
 static void say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
 {
     endpoint_say(endpoint, kind, word, bytes);
-    endpoint->lane.said_in = open_batch(endpoint);
+    endpoint->lane.said_in = rpc_open_batch(endpoint);
 }
 
 static void say_address(struct rpc_endpoint *endpoint)
@@ -51,7 +43,7 @@ static void say_all(struct rpc_endpoint *endpoint)
     if (lane_answer_due(lane->lane)) {
         const struct wire_serial word = {.serial = lane_answer_say(lane->lane)};
         endpoint_say(endpoint, WIRE_REVOKED, &word, sizeof(word));
-        lane->answered_in = open_batch(endpoint);
+        lane->answered_in = rpc_open_batch(endpoint);
     }
     if (endpoint->leave == LEAVE_SAID) {
         return;
@@ -115,41 +107,45 @@ static bool address_possible(const struct rpc_lane *lane, uint32_t life)
            (lane->heard & RPC_LANE_HEARD_ENDED || lane->ended_life == lane->peer_life);
 }
 
-static const char *take_address(struct rpc_endpoint *endpoint, const struct wire_lane *word)
+static const char *take_address(struct rpc_endpoint *endpoint, const uint8_t *payload)
 {
     struct rpc_lane *lane = &endpoint->lane;
+    struct wire_lane word;
     crpc_error error = {0};
-    if (!address_possible(lane, word->life)) {
+    wire_copy(&word, payload);
+    if (!address_possible(lane, word.life)) {
         return "it gave the address of a lane that it cannot have";
     }
-    if (word->zero != 0 || link_address_take(&lane->address, &word->address, endpoint->engine->nic,
-                                             &error) != CRPC_OK) {
+    if (word.zero != 0 || link_address_take(&lane->address, &word.address, endpoint->engine->nic,
+                                            &error) != CRPC_OK) {
         return "the address of its lane is malformed";
     }
-    lane->peer_life = word->life;
+    lane->peer_life = word.life;
     lane->heard = RPC_LANE_HEARD_ADDRESS;
     rpc_lane_join_if_both(endpoint);
     return NULL;
 }
 
-static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_lane_state *word)
+static const char *take_state(struct rpc_endpoint *endpoint, const uint8_t *payload)
 {
     struct rpc_lane *lane = &endpoint->lane;
-    if (word->life != lane->peer_life || lane->heard & RPC_LANE_HEARD_ENDED) {
+    struct wire_lane_state word;
+    wire_copy(&word, payload);
+    if (word.life != lane->peer_life || lane->heard & RPC_LANE_HEARD_ENDED) {
         return "it tells of a lane that there is not";
     }
     /* It has this side's address of that life, so that was said. */
-    if (!(lane->heard & RPC_LANE_HEARD_ADDRESS) || word->life > lane->told_life) {
+    if (!(lane->heard & RPC_LANE_HEARD_ADDRESS) || word.life > lane->told_life) {
         return "its lane cannot be ready, nor ended";
     }
-    if (word->state == WIRE_LANE_ENDED) {
+    if (word.state == WIRE_LANE_ENDED) {
         lane->heard |= RPC_LANE_HEARD_ENDED;
         if (lane->life == lane->peer_life) {
             rpc_lane_fail(endpoint, "the peer has ended it");
         }
         return NULL;
     }
-    if (word->state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY) {
+    if (word.state != WIRE_LANE_READY || lane->heard & RPC_LANE_HEARD_READY) {
         return "it tells of its lane what it cannot, or twice";
     }
     lane->heard |= RPC_LANE_HEARD_READY;
@@ -159,18 +155,20 @@ static const char *take_state(struct rpc_endpoint *endpoint, const struct wire_l
 }
 
 /* If the connection has ended, no lane is opened any more, but what the peer said before is right. */
-static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, uint64_t serial)
+static const char *take_serial(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload)
 {
     struct rpc_lane *lane = &endpoint->lane;
+    struct wire_serial word;
+    wire_copy(&word, payload);
     if (!lane->was_ready) {
         return "it speaks of grants before there is a lane";
     }
     if (kind == WIRE_REVOKE && endpoint->out.batches_sent < lane->answered_in) {
         return "it revokes a grant before it can have the answer to the last one";
     }
-    const char *fault = kind == WIRE_REVOKE
-                            ? lane_take_revoke(lane->lane, serial)
-                            : lane_take_answer(lane->lane, serial, &endpoint->engine->links.wheel);
+    const char *fault = kind == WIRE_REVOKE ? lane_take_revoke(lane->lane, word.serial)
+                                            : lane_take_answer(lane->lane, word.serial,
+                                                               &endpoint->engine->links.wheel);
     rpc_lane_look(endpoint);
     return fault;
 }
@@ -182,11 +180,6 @@ const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, con
                                       [WIRE_LANE_STATE] = sizeof(struct wire_lane_state),
                                       [WIRE_REVOKE] = sizeof(struct wire_serial),
                                       [WIRE_REVOKED] = sizeof(struct wire_serial)};
-    union {
-        struct wire_lane address;
-        struct wire_lane_state state;
-        struct wire_serial serial;
-    } word = {0};
     if (kind < WIRE_LANE || kind > WIRE_REVOKED || !endpoint->lane.lane) {
         return "a message is neither request nor response";
     }
@@ -196,15 +189,12 @@ const char *rpc_lane_take_word(struct rpc_endpoint *endpoint, uint16_t kind, con
     if (endpoint->in.fin == FIN_BEFORE && kind != WIRE_REVOKED) {
         return "a word of its lane came after it took leave";
     }
-    memcpy(&word, payload, bytes);
-    __asm__ volatile(""
-                     : "+m"(word)); /* what is checked is the copy: the peer can rewrite the ring */
     switch (kind) {
     case WIRE_LANE:
-        return take_address(endpoint, &word.address);
+        return take_address(endpoint, payload);
     case WIRE_LANE_STATE:
-        return take_state(endpoint, &word.state);
+        return take_state(endpoint, payload);
     default:
-        return take_serial(endpoint, kind, word.serial.serial);
+        return take_serial(endpoint, kind, payload);
     }
 }

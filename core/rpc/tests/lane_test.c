@@ -89,7 +89,7 @@ static void a_hello_without_room_for_words(void **state)
         }
         memcpy(&blob, blobs[1], sizeof(blob));
         memcpy(&body, blob.hello.body, sizeof(body));
-        body.request_units = (uint32_t)(4096 - rpc_aside_bytes(true)) / WIRE_UNIT_BYTES + (i > 0);
+        body.request_units = (uint32_t)(4096 - wire_aside_bytes(true)) / WIRE_UNIT_BYTES + (i > 0);
         memcpy(blob.hello.body, &body, sizeof(body));
         blob.checksum = checksum_of(&blob, offsetof(struct link_blob, checksum));
         memcpy(blobs[1], &blob, sizeof(blob));

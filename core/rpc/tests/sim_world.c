@@ -72,7 +72,7 @@ static crpc_endpoint_options choose_options(struct sim *sim, uint32_t window)
         .user_data = random_next(random),
     };
     uint32_t units = options.ring_bytes / 32;
-    units -= (uint32_t)rpc_aside_bytes(false) / 32;
+    units -= (uint32_t)wire_aside_bytes(false) / 32;
     options.request_bytes = 32 * random_between(random, 2, units - 2);
     if (random_percent(random, 30)) {
         options.flags =
@@ -96,7 +96,7 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
             options.flags |= CRPC_ENDPOINT_FULL_SIZE; /* more of what lanes do is possible */
         }
         options.request_bytes = (uint32_t)minimum(options.request_bytes,
-                                                  options.ring_bytes - rpc_aside_bytes(true) - 64);
+                                                  options.ring_bytes - wire_aside_bytes(true) - 64);
     }
     if (key) {
         options.connect_timeout_ns = CONNECT_TIMEOUT_NS;
