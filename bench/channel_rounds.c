@@ -19,8 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <copyrpc.h>
-
+#include "give_up.h"
 #include "not_inlined.h"
 
 #define CHANNELS_MAX 64
@@ -47,19 +46,6 @@ struct side {
 static struct side sender = {.done = CRPC_COMPLETION_SENT};
 static struct side receiver = {.done = CRPC_COMPLETION_RECEIVED};
 static useconds_t landing_us = LANDING_US;
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "channel_rounds: %s\n", what);
-    exit(EXIT_FAILURE);
-}
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        give_up(error->message);
-    }
-}
 
 /* ---- What is counted ------------------------------------------------------------------------- */
 

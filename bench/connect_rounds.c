@@ -31,18 +31,9 @@ static double connect_once(void (*connect)(void), bool with_key)
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-static double *room(size_t count)
-{
-    double *times = calloc(count, sizeof(*times));
-    if (!times) {
-        give_up("no memory");
-    }
-    return times;
-}
-
 static void measure(const char *name, void (*connect)(void), size_t rounds, const char *end)
 {
-    double *times[2] = {room(rounds), room(rounds)};
+    double *times[2] = {room_for(rounds), room_for(rounds)};
     for (int with_key = 0; with_key < 2; with_key++) { /* the first key loads libcrypto */
         connect_once(connect, with_key);
     }

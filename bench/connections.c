@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "allocated.h"
+#include "give_up.h"
 #include "sides.h"
 
 #define COUNT_MAX 100000u
@@ -23,7 +24,7 @@
 #define COMPLETIONS 256
 #define REQUEST_BYTES 32
 
-static uint32_t made;
+static uint32_t made, wanted;
 static crpc_endpoint *client_endpoints; /* of all connections */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -93,6 +94,13 @@ static void print_memory(const char *name, const struct memory *from, const stru
 }
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
+
+static void tell_how_many(void)
+{
+    if (made < wanted) {
+        fprintf(stderr, "connections: %u connections were made\n", made);
+    }
+}
 
 /* Returns how many seconds it took. */
 static double connect_up_to(uint32_t count, void (*connect)(void))
@@ -177,11 +185,8 @@ static void round_of_calls(uint32_t count)
 /* Prints the medians of the rounds: by the clock, and of this thread alone, which plays both sides. */
 static void measure_calls(const char *name, uint32_t count, uint32_t rounds)
 {
-    double *ns[2] = {calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double))};
+    double *ns[2] = {room_for(rounds), room_for(rounds)};
     static const clockid_t clocks[2] = {CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID};
-    if (!ns[0] || !ns[1]) {
-        give_up("no memory");
-    }
     round_of_calls(count);
     for (uint32_t i = 0; i < rounds; i++) {
         const double begin[2] = {clock_s(clocks[0]), clock_s(clocks[1])};
@@ -210,6 +215,8 @@ int main(int argc, char **argv)
                                             .ring_bytes = (uint32_t)strtoul(argv[5], NULL, 0),
                                             .batch_window = (uint32_t)strtoul(argv[6], NULL, 0)};
     const uint32_t rounds = (uint32_t)strtoul(argv[7], NULL, 0);
+    wanted = count;
+    atexit(tell_how_many);
     printf("{\"connections\": %u, ", count);
     const struct memory before = memory_now();
     sides_open(argv[1], (crpc_context_options){

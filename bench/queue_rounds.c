@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "give_up.h"
 #include "nic/mlx5/mlx5.h"
 #include "nic/nic.h"
 #include "not_inlined.h"
@@ -32,20 +33,6 @@ static struct nic *nic;
 static struct nic_queue_pair *queue_pairs[4096];
 static struct nic_keys memory;
 static uint8_t bytes[BATCH * BYTES * 2];
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        fprintf(stderr, "queue_rounds: %s\n", error->message);
-        exit(EXIT_FAILURE);
-    }
-}
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "queue_rounds: %s\n", what);
-    exit(EXIT_FAILURE);
-}
 
 static void open_nic(const char *device, uint32_t driver, uint32_t count)
 {

@@ -23,9 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <copyrpc.h>
-
+#include "give_up.h"
 #include "not_inlined.h"
+#include "pair.h"
 
 #define CALLS_MAX 256
 #define BYTES 32
@@ -45,14 +45,6 @@ static useconds_t landing_us = LANDING_US;
 static bool cold;
 static uint8_t others[4 << 20];
 
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        fprintf(stderr, "rpc_rounds: %s: %s\n", crpc_status_name(status), error->message);
-        exit(EXIT_FAILURE);
-    }
-}
-
 static void open_side(struct side *side, const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
@@ -63,34 +55,18 @@ static void open_side(struct side *side, const char *device)
 
 static void connect_sides(void)
 {
-    crpc_error error = {.struct_size = sizeof(error)};
-    uint8_t blob[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
-    struct side *sides[2] = {&client, &server};
     /* On a busy machine all stands still for a second at times, which must cost no WQE. */
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .flags = CRPC_ENDPOINT_FULL_SIZE,
                                            .connect_timeout_ns = CRPC_FOREVER,
                                            .keepalive_ns = CRPC_FOREVER,
                                            .retry_timeout = 20};
-    for (int i = 0; i < 2; i++) {
-        need(crpc_endpoint_blob(sides[i]->context, &options, &sides[i]->endpoint, blob[i],
-                                &bytes[i], &error),
-             &error);
-    }
-    for (int i = 0; i < 2; i++) {
-        need(crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blob[!i], bytes[!i], &error),
-             &error);
-    }
-    for (int i = 0; i < 2; i++) {
-        const crpc_completion *connected = sides[i]->completions;
-        int32_t count;
-        while ((count = crpc_poll(sides[i]->context, sides[i]->completions, 1)) == 0) {
-            need(crpc_wait(sides[i]->context, CRPC_FOREVER), &error);
-        }
-        need(count, &error);
-        need(connected->status, &error);
-    }
+    crpc_endpoint endpoints[2];
+    pair_endpoints((crpc_context *const[]){client.context, server.context}, &options, endpoints);
+    client.endpoint = endpoints[0];
+    server.endpoint = endpoints[1];
+    pair_wait_connected(client.context);
+    pair_wait_connected(server.context);
 }
 
 static void make_cold(void)
@@ -151,15 +127,8 @@ static void answer(uint32_t count)
     }
     make_cold();
     if (bench_reply(count) != (int32_t)count) {
-        fprintf(stderr, "rpc_rounds: a reply was refused\n");
-        exit(EXIT_FAILURE);
+        give_up("a reply was refused");
     }
-}
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "rpc_rounds: %s\n", what);
-    exit(EXIT_FAILURE);
 }
 
 static void need_all(int32_t count, uint32_t calls)

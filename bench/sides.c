@@ -1,32 +1,18 @@
 /* sides.c: see sides.h. */
 #include "sides.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "give_up.h"
+#include "pair.h"
 
 #define COMPLETIONS 16
 
 struct side client, server;
 crpc_endpoint_options sides_options;
 
-static uint32_t made;
 static char address[sizeof(((crpc_listener_info *)NULL)->address)];
-
-void give_up(const char *what)
-{
-    fprintf(stderr, "%s: %s (%u connections were made)\n", program_invocation_short_name, what,
-            made);
-    exit(EXIT_FAILURE);
-}
-
-void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        give_up(error->message);
-    }
-}
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -80,20 +66,11 @@ void sides_poll(struct side *side, bool ending)
 
 void connect_by_blobs(void)
 {
-    struct side *sides[2] = {&client, &server};
-    crpc_error error = {.struct_size = sizeof(error)};
-    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
-    for (int i = 0; i < 2; i++) {
-        need(crpc_endpoint_blob(sides[i]->context, &sides_options, &sides[i]->endpoint, blobs[i],
-                                &bytes[i], &error),
-             &error);
-    }
-    for (int i = 0; i < 2; i++) {
-        need(
-            crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blobs[!i], bytes[!i], &error),
-            &error);
-    }
+    crpc_endpoint endpoints[2];
+    pair_endpoints((crpc_context *const[]){client.context, server.context}, &sides_options,
+                   endpoints);
+    client.endpoint = endpoints[0];
+    server.endpoint = endpoints[1];
 }
 
 void connect_by_address(void)
@@ -115,7 +92,6 @@ void sides_connect(void (*connect)(void), bool ending)
             give_up("a connection is not made");
         }
     }
-    made++;
 }
 
 /* ---- Times ----------------------------------------------------------------------------------- */
@@ -125,6 +101,15 @@ double clock_s(clockid_t clock)
     struct timespec now;
     clock_gettime(clock, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+double *room_for(size_t count)
+{
+    double *numbers = calloc(count, sizeof(*numbers));
+    if (!numbers) {
+        give_up("no memory");
+    }
+    return numbers;
 }
 
 static int compare(const void *left, const void *right)

@@ -22,10 +22,6 @@ struct side {
 extern struct side client, server;
 extern crpc_endpoint_options sides_options; /* of both ends of each connection */
 
-__attribute__((noreturn)) void give_up(const char *what);
-/* Gives up if the status is an error's. */
-void need(int32_t status, const crpc_error *error);
-
 /* Opens the contexts of both sides at a device, with these options but for the device. */
 void sides_open(const char *device, crpc_context_options options);
 /* The server listens at a host's address. */
@@ -41,6 +37,8 @@ void sides_poll(struct side *side, bool ending);
 void sides_connect(void (*connect)(void), bool ending);
 
 double clock_s(clockid_t clock);
+/* Returns room for numbers, to be freed. */
+double *room_for(size_t count);
 /* Sorts the numbers. */
 double median(double *numbers, size_t count);
 

@@ -18,9 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <copyrpc.h>
-
+#include "give_up.h"
 #include "not_inlined.h"
+#include "pair.h"
 
 #define BATCH 64u
 #define BYTES 32u
@@ -45,19 +45,6 @@ static useconds_t landing_us = LANDING_US;
 static crpc_target targets[BATCH]; /* of datagrams, and of a DCI; none = the queues are connected */
 static uint32_t streams;
 static uint32_t piece_count; /* of a batch of a lane */
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "submit_rounds: %s\n", what);
-    exit(EXIT_FAILURE);
-}
-
-static void need(int32_t status, const crpc_error *error)
-{
-    if (status < 0) {
-        give_up(error->message);
-    }
-}
 
 /* ---- What is counted ------------------------------------------------------------------------- */
 
@@ -110,18 +97,6 @@ static void open_side(struct side *side, const char *device, uint8_t *blob, uint
          &error);
 }
 
-static void wait_connected(struct side *side)
-{
-    int32_t count;
-    while ((count = crpc_poll(side->context, side->completions, 1)) == 0) {
-        crpc_wait(side->context, CRPC_FOREVER);
-    }
-    if (count != 1 || side->completions[0].kind != CRPC_COMPLETION_CONNECTED ||
-        side->completions[0].status != CRPC_OK) {
-        give_up("the two sides could not be connected");
-    }
-}
-
 static void connect_sides(const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
@@ -131,8 +106,8 @@ static void connect_sides(const char *device)
     open_side(&far, device, blobs[1], &bytes[1]);
     need(crpc_queue_join(near.context, near.queue, blobs[1], bytes[1], &error), &error);
     need(crpc_queue_join(far.context, far.queue, blobs[0], bytes[0], &error), &error);
-    wait_connected(&near);
-    wait_connected(&far);
+    pair_wait_connected(near.context);
+    pair_wait_connected(far.context);
 }
 
 /* ---- Lanes ----------------------------------------------------------------------------------- */
@@ -179,21 +154,12 @@ static void connect_lane(const char *device)
                                            .keepalive_ns = CRPC_FOREVER,
                                            .retry_timeout = 20,
                                            .lane_depth = BATCH};
-    crpc_error error = {.struct_size = sizeof(error)};
-    uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes[2] = {CRPC_BLOB_BYTES_MAX, CRPC_BLOB_BYTES_MAX};
-    struct side *sides[] = {&near, &far};
-    for (uint32_t i = 0; i < 2; i++) {
-        open_context(sides[i], device);
-        need(crpc_endpoint_blob(sides[i]->context, &options, &sides[i]->endpoint, blobs[i],
-                                &bytes[i], &error),
-             &error);
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        need(
-            crpc_endpoint_join(sides[i]->context, sides[i]->endpoint, blobs[!i], bytes[!i], &error),
-            &error);
-    }
+    crpc_endpoint endpoints[2];
+    open_context(&near, device);
+    open_context(&far, device);
+    pair_endpoints((crpc_context *const[]){near.context, far.context}, &options, endpoints);
+    near.endpoint = endpoints[0];
+    far.endpoint = endpoints[1];
 }
 
 static void prepare_lane(uint8_t opcode, bool in_pieces)

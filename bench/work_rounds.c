@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "give_up.h"
 #include "nic/mlx5/mlx5.h"
 #include "not_inlined.h"
 
@@ -32,12 +33,6 @@ static uint8_t opcode;
 static struct nic_target *target; /* of datagrams and DC; NULL = the queues are connected */
 static bool dc;
 static uint32_t streams;
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "work_rounds: %s\n", what);
-    exit(EXIT_FAILURE);
-}
 
 static void make_queue(uint32_t side, const struct nic_queue_options *options,
                        struct nic_queue **queue)
