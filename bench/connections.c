@@ -49,18 +49,24 @@ static uint64_t lines_of(const char *path)
     return lines;
 }
 
+/* Without pages of files: how much of a library counts here changes as other processes that use it come and go. */
 static uint64_t resident_bytes(void)
 {
     char line[256];
-    unsigned long long kib = 0;
+    unsigned long long kib, anonymous = 0, shared = 0;
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file && fgets(line, sizeof(line), file) && sscanf(line, "Pss: %llu kB", &kib) != 1) {
+    while (file && fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "Pss_Anon: %llu kB", &kib) == 1) {
+            anonymous = kib;
+        } else if (sscanf(line, "Pss_Shmem: %llu kB", &kib) == 1) {
+            shared = kib;
+        }
     }
-    if (!file || kib == 0) {
-        give_up("/proc/self/smaps_rollup has no Pss");
+    if (!file || anonymous == 0) {
+        give_up("/proc/self/smaps_rollup has no Pss_Anon");
     }
     fclose(file);
-    return kib * 1024;
+    return (anonymous + shared) * 1024;
 }
 
 static struct memory memory_now(void)
