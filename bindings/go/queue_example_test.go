@@ -161,7 +161,9 @@ func ExampleContext_OpenSharedReceives() {
 		log.Fatal(err)
 	}
 	defer listener.Close()
+	sent := make(chan struct{})
 	go func() { // another program; here it has the same context
+		defer close(sent)
 		queue, err := c.ConnectQueue(ctx, listener.Address(), copyrpc.QueueOptions{})
 		if err != nil {
 			log.Fatal(err)
@@ -178,6 +180,7 @@ func ExampleContext_OpenSharedReceives() {
 	}
 	defer peer.Close()
 	done, err := work.Wait(ctx)
+	<-sent
 	message := done.Received()
 	fmt.Println(string(region.Bytes()[:message.Bytes]), message.Immediate, err)
 	// Output: hello 7 <nil>
