@@ -244,6 +244,8 @@ void sim_lane_close(struct sim_side *side);
 void sim_lane_act(struct sim *sim);
 /* Submits something before the side takes leave. */
 void sim_lane_last(struct sim_side *side);
+/* Makes the lane's ops take long, sometimes: several messages then wait for them. Returns whether they do. */
+bool sim_lane_slow(struct sim_side *side);
 /* Makes a call, which may have to follow the ops of the lane: *after says which. Returns as rpc_call. */
 int32_t sim_lane_call(struct sim_side *side, const crpc_op *op, const void *bytes,
                       struct sim_call *after);

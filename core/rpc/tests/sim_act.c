@@ -166,7 +166,9 @@ static void call(struct sim *sim, struct sim_side *side)
 {
     uint32_t count =
         random_percent(&sim->base.random, 70) ? 1 : random_between(&sim->base.random, 2, 12);
-    if (random_percent(&sim->run_random, 30)) {
+    if (sim_lane_slow(side)) {
+        count = random_between(&sim->lane_random, 2, 12);
+    } else if (random_percent(&sim->run_random, 30)) {
         call_run(sim, side, random_between(&sim->run_random, 1, RUN_MAX));
         count = 0;
     } else if (count == 1 && random_percent(&sim->run_random, 60)) {

@@ -315,6 +315,17 @@ void sim_lane_last(struct sim_side *side)
     }
 }
 
+bool sim_lane_slow(struct sim_side *side)
+{
+    struct random_generator *random = &side->sim->lane_random;
+    struct lane *lane = side->endpoint->lane.lane;
+    if (!side->lane.used || !lane || !lane_is_open(lane) || !random_percent(random, 30)) {
+        return false;
+    }
+    memory_fabric_stall(lane_queue_pair(lane), random_between(random, 20, 300));
+    return true;
+}
+
 int32_t sim_lane_call(struct sim_side *side, const crpc_op *op, const void *bytes,
                       struct sim_call *after)
 {
