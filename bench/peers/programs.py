@@ -19,8 +19,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1"
 LIMIT_SECONDS = 60  # of one measurement
 CONNECT = ["--timeout", "50"]  # of copyrpc-perf: what a busy machine may take for it
-# Of copyrpc-perf. simnic registers memory without touching it, so a large ring is made page by page as it is first used, and a
-# measurement of 0.2 s would be of that: with 64 MiB, a thirtieth of the calls of 16 MiB.
+# Of copyrpc-perf. Larger rings did not pay: with 64 MiB, 32 open calls of 1 MiB each were no faster, and no cache holds that.
 RING_BYTES_MIN, RING_BYTES_MAX = 1 << 20, 16 << 20
 OPEN_BYTES_MAX = 256 << 20  # of the requests that are open in all
 

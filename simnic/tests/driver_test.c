@@ -130,6 +130,47 @@ static void test_read_only(void **state)
     assert_int_equal(errno, EFAULT);
 }
 
+/* One page of three cannot be reached, wherever it is. */
+static void test_page_between(void **state)
+{
+    struct end *end = *state;
+    uint8_t *memory =
+        mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mprotect(memory + i * PAGE, PAGE, PROT_READ), 0);
+        assert_null(region(end, memory, 3 * PAGE, WRITABLE));
+        assert_int_equal(errno, EFAULT);
+        assert_int_equal(mprotect(memory + i * PAGE, PAGE, PROT_NONE), 0);
+        assert_null(region(end, memory, 3 * PAGE, IBV_ACCESS_REMOTE_READ));
+        assert_int_equal(errno, EFAULT);
+        assert_int_equal(mprotect(memory + i * PAGE, PAGE, PROT_READ | PROT_WRITE), 0);
+    }
+    munmap(memory, 3 * PAGE);
+}
+
+/* Registering gives memory to all pages, as pinning does: no operation waits for one. */
+static void test_present(void **state)
+{
+    struct end *end = *state;
+    unsigned char present[64] = {0};
+    const size_t bytes = sizeof(present) * PAGE;
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    memory[0] = 1;
+    assert_int_equal(mincore(memory, bytes, present), 0);
+    assert_int_equal(present[0] & 1, 1);
+    assert_int_equal(present[1] & 1, 0);
+    struct ibv_mr *whole = region(end, memory, bytes, WRITABLE);
+    assert_non_null(whole);
+    assert_int_equal(mincore(memory, bytes, present), 0);
+    for (size_t i = 0; i < sizeof(present); i++) {
+        assert_int_equal(present[i] & 1, 1);
+    }
+    assert_int_equal(ibv_dereg_mr(whole), 0);
+    munmap(memory, bytes);
+}
+
 /* Another context of the same open file, with its protection domain and region. */
 static void test_import(void **state)
 {
@@ -303,6 +344,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_clock, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_page_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_present, setup, teardown),
         cmocka_unit_test_setup_teardown(test_import, setup, teardown),
         cmocka_unit_test(test_close_all),
         cmocka_unit_test_setup_teardown(test_dmabuf, setup, teardown),

@@ -59,22 +59,16 @@ static bool access_makes_sense(uint32_t access)
            access & IBV_ACCESS_LOCAL_WRITE;
 }
 
-/* Returns whether the page can be written to. Asking gives it memory, as pinning it would. */
-static bool is_writable(uint64_t page)
+/* A kernel before Linux 5.14 does not know the advice: it refuses a good page, too. */
+static bool is_known(int advice)
 {
     static uint8_t sample;
-    if (madvise((void *)(uintptr_t)page, 4096, MADV_POPULATE_WRITE) == 0) {
-        return true;
-    }
-    /* A kernel before Linux 5.14 does not know the question: it refuses a good page, too. */
-    uint64_t known = (uintptr_t)&sample & ~4095ull;
-    return madvise((void *)(uintptr_t)known, 4096, MADV_POPULATE_WRITE) != 0;
+    return madvise((void *)((uintptr_t)&sample & ~4095ull), 4096, advice) == 0;
 }
 
-/* mlx5_ib pins the pages, and fails if one is not there, or cannot be written to. Reading a byte of
- * each would tell, but slowly. So the kernel is asked whether all are mapped, and whether the first
- * and the last can be written to. If one in the middle cannot, operations fail later. */
-static int check_mapped(uint64_t start, uint64_t bytes, uint32_t access)
+/* mlx5_ib pins the pages, and fails if one is not there, or cannot be written to. So they get their memory
+ * here, as they would there: none is made later, under the first operations on it. */
+static int populate(uint64_t start, uint64_t bytes, uint32_t access)
 {
     uint64_t first = start & ~4095ull, last = (start + bytes + 4095) & ~4095ull;
     if (start + bytes < start) {
@@ -87,10 +81,14 @@ static int check_mapped(uint64_t start, uint64_t bytes, uint32_t access)
     if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0) {
         return errno == ENOMEM ? EFAULT : errno;
     }
-    if (access & IBV_ACCESS_LOCAL_WRITE && !(is_writable(first) && is_writable(last - 4096))) {
-        return EFAULT;
+    const int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    if (madvise((void *)(uintptr_t)first, last - first, advice) == 0) {
+        return 0;
     }
-    return 0;
+    if (errno == ENOMEM || errno == EAGAIN) {
+        return ENOMEM;
+    }
+    return is_known(advice) ? EFAULT : 0;
 }
 
 int verb_reg_mr(const struct call *call)
@@ -106,7 +104,7 @@ int verb_reg_mr(const struct call *call)
         (request.start & 4095) != (request.hca_va & 4095)) {
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
     }
-    result = check_mapped(request.start, request.length, request.access_flags);
+    result = populate(request.start, request.length, request.access_flags);
     if (result) {
         return result;
     }
@@ -214,9 +212,8 @@ int verb_rereg_mr(const struct call *call)
         return EINVAL;
     }
     if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
-        result =
-            check_mapped(moves ? request.start : key->start, moves ? request.length : key->bytes,
-                         flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
+        result = populate(moves ? request.start : key->start, moves ? request.length : key->bytes,
+                          flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
         if (result) {
             return result;
         }
