@@ -291,7 +291,11 @@ uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packe
     if (to && may_fail(fabric, packet)) {
         return fabric->scratch.payload; /* fabric_commit decides what becomes of it */
     }
-    return to ? to + sizeof(*packet) : NULL;
+    if (!to) {
+        fabric->full_slot = slot;
+        return NULL;
+    }
+    return to + sizeof(*packet);
 }
 
 static void delay_packet(struct fabric *fabric, const struct packet *packet)

@@ -38,6 +38,7 @@ struct fabric {
     uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */
     uint64_t ring_tail_seen[FABRIC_SLOTS]; /* how far the reader was when last looked */
     uint64_t reader_tail[FABRIC_SLOTS];
+    uint32_t full_slot;            /* to which the last reservation that failed was */
     struct fabric_delayed scratch; /* where a packet is written whose fate fabric_commit decides */
 };
 

@@ -124,16 +124,16 @@ void dc_target_break(struct nic *nic, struct queue_pair *dct)
     }
 }
 
-static void forget(struct dc_target *target, struct initiator *initiator)
+static void forget(struct nic *nic, struct dc_target *target, struct initiator *initiator)
 {
     list_remove(&initiator->bucket);
     list_remove(&initiator->recent);
-    qp_rest(&initiator->qp);
+    qp_rest(nic, &initiator->qp);
     target->count--;
     free(initiator);
 }
 
-void dc_target_destroy(struct queue_pair *dct)
+void dc_target_destroy(struct nic *nic, struct queue_pair *dct)
 {
     struct dc_target *target = dct->dc_target;
     if (!target) {
@@ -142,7 +142,7 @@ void dc_target_destroy(struct queue_pair *dct)
     for (struct list *l = target->recent.next, *next; l != &target->recent; l = next) {
         struct initiator *initiator = container_of(l, struct initiator, recent);
         next = l->next;
-        qp_rest(&initiator->qp);
+        qp_rest(nic, &initiator->qp);
         free(initiator);
     }
     free(target);
@@ -165,7 +165,7 @@ static bool make_room(struct nic *nic, struct dc_target *target)
         if (list_linked(&initiator->qp.owing) || initiator->qp.receive.taken) {
             continue;
         }
-        forget(target, initiator);
+        forget(nic, target, initiator);
         return true;
     }
     return false;
@@ -209,7 +209,7 @@ static struct initiator *add_initiator(struct nic *nic, struct queue_pair *dct, 
     list_init(&qp->on_page);
     list_init(&qp->active);
     list_init(&qp->owing);
-    list_init(&qp->timed);
+    wheel_timer_init(&qp->timed, 0);
     list_init(&initiator->recent);
     list_append(bucket_of(target, qpn), &initiator->bucket);
     qp->attributes.destination_qpn = qpn;

@@ -180,7 +180,7 @@ uint8_t *dc_reserve(struct nic *nic, const struct queue_pair *qp, uint32_t slot,
                     struct packet *packet);
 void dc_receive(struct nic *nic, struct queue_pair *dct, const struct packet *packet,
                 const uint8_t *payload);
-void dc_target_destroy(struct queue_pair *dct);
+void dc_target_destroy(struct nic *nic, struct queue_pair *dct);
 /* Ends the connection of one initiator, whose QP at the target this is, or those of all. */
 void dc_initiator_break(struct nic *nic, struct queue_pair *qp);
 void dc_target_break(struct nic *nic, struct queue_pair *dct);
@@ -208,8 +208,10 @@ void qp_event(struct nic *nic, const struct queue_pair *qp, int event);
 /* Has the NIC look for something to send, or to answer. */
 void qp_activate(struct nic *nic, struct queue_pair *qp);
 void qp_owes(struct nic *nic, struct queue_pair *qp);
+/* In its turn: the member waits for room in the ring to that slot. */
+void turns_await_room(struct turns *turns, struct list *member, uint32_t slot);
 /* Takes the QP off the lists of those with something to do. */
-void qp_rest(struct queue_pair *qp);
+void qp_rest(struct nic *nic, struct queue_pair *qp);
 /* Has the NIC look at the QP's timers then at the latest. */
 void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns);
 uint32_t qp_mtu_bytes(const struct queue_pair *qp);

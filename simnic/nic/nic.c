@@ -9,10 +9,17 @@
 #define PACKETS_A_RUN 256
 #define LOOK_AGAIN_NS 200000u /* at what waits for room */
 
+static void turns_init(struct turns *turns)
+{
+    list_init(&turns->ready);
+    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
+        list_init(&turns->no_room[slot]);
+    }
+}
+
 bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *host)
 {
-    *nic =
-        (struct nic){.fabric = fabric, .host = *host, .key_next = 1, .next_timer_ns = UINT64_MAX};
+    *nic = (struct nic){.fabric = fabric, .host = *host, .key_next = 1};
     /* A rail that is down already raises no event: whoever asks sees it. */
     nic->rails_down = fabric->fault.rails_down;
     nic->keys = calloc(NIC_MAX_KEYS, sizeof(*nic->keys));
@@ -22,9 +29,9 @@ bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *h
     list_init(&nic->all_queue_pairs);
     list_init(&nic->all_completion_queues);
     list_init(&nic->all_shared_receive_queues);
-    list_init(&nic->active);
-    list_init(&nic->owing);
-    list_init(&nic->timed);
+    turns_init(&nic->active);
+    turns_init(&nic->owing);
+    wheel_init(&nic->timers, 0);
     list_init(&nic->holding);
     /* A process that takes over a slot starts its QPNs elsewhere than the last owner did. */
     if (fabric) {
@@ -141,34 +148,63 @@ static bool receive(struct nic *nic)
 
 /* ---- the round ---- */
 
-/* Gives each QP of a list its turn once. A QP may leave the list in its turn, and others may come.
- * `link`: the offset of the list's links in a QP. */
-static bool give_turns(struct nic *nic, struct list *list, size_t link,
+/* `link`: the offset in a QP of its links for these turns. A QP that still has something to do stays ready, or waits for
+ * room. */
+static bool take_turn(struct nic *nic, struct turns *turns, struct list *member, size_t link,
+                      bool (*turn)(struct nic *nic, struct queue_pair *qp))
+{
+    list_remove(member);
+    list_append(&turns->ready, member);
+    return turn(nic, (struct queue_pair *)(void *)((char *)member - link));
+}
+
+/* Turns of those that wait for room in the ring to a slot, until there is none again. */
+static bool give_room(struct nic *nic, struct turns *turns, uint32_t slot, size_t link,
+                      bool (*turn)(struct nic *nic, struct queue_pair *qp))
+{
+    bool any = false;
+    struct list *waiting = &turns->no_room[slot];
+    while (!list_empty(waiting)) {
+        struct list *first = waiting->next;
+        any |= take_turn(nic, turns, first, link, turn);
+        if (waiting->previous == first) { /* it has come back, and remains the first */
+            list_remove(first);
+            list_append(waiting->next, first);
+            return any;
+        }
+    }
+    turns->full_slots &= ~(1ull << slot);
+    return any;
+}
+
+/* Gives each QP its turn once. It may have nothing left to do then, and others may come. */
+static bool give_turns(struct nic *nic, struct turns *turns, size_t link,
                        bool (*turn)(struct nic *nic, struct queue_pair *qp))
 {
     bool any = false;
-    struct list waiting;
-    list_move_all(&waiting, list);
-    while (!list_empty(&waiting)) {
-        struct list *next = waiting.next;
-        list_remove(next);
-        list_append(list, next);
-        any |= turn(nic, (struct queue_pair *)(void *)((char *)next - link));
+    struct list ready;
+    list_move_all(&ready, &turns->ready);
+    for (uint64_t slots = turns->full_slots; slots; slots &= slots - 1) {
+        any |= give_room(nic, turns, (uint32_t)__builtin_ctzll(slots), link, turn);
+    }
+    while (!list_empty(&ready)) {
+        any |= take_turn(nic, turns, ready.next, link, turn);
     }
     return any;
 }
 
+static bool turns_wanted(const struct turns *turns)
+{
+    return !list_empty(&turns->ready) || turns->full_slots;
+}
+
+/* A timer may be too early for its QP: it stays set when what it was set for has come to pass. */
 static void run_timers(struct nic *nic)
 {
-    if (nic->now_ns < nic->next_timer_ns) {
-        return;
-    }
-    uint64_t next = UINT64_MAX;
-    struct list turn;
-    list_move_all(&turn, &nic->timed);
-    while (!list_empty(&turn)) {
-        struct queue_pair *qp = container_of(turn.next, struct queue_pair, timed);
-        list_remove(&qp->timed);
+    struct wheel_timer *timer;
+    wheel_advance(&nic->timers, nic->now_ns);
+    while ((timer = wheel_take(&nic->timers))) {
+        struct queue_pair *qp = container_of(timer, struct queue_pair, timed);
         if (qp->wait_until_ns && qp->wait_until_ns <= nic->now_ns) {
             qp->wait_until_ns = 0;
             qp_activate(nic, qp);
@@ -178,18 +214,14 @@ static void run_timers(struct nic *nic)
         } else if (qp->timer_ns && qp->timer_ns <= nic->now_ns) {
             completer_timeout(nic, qp);
         }
-        uint64_t due = qp->timer_ns ? qp->timer_ns : UINT64_MAX;
-        if (qp->wait_until_ns && qp->wait_until_ns < due) {
-            due = qp->wait_until_ns;
+        uint64_t due_ns = qp->timer_ns ? qp->timer_ns : UINT64_MAX;
+        if (qp->wait_until_ns && qp->wait_until_ns < due_ns) {
+            due_ns = qp->wait_until_ns;
         }
-        if (due != UINT64_MAX) {
-            list_append_once(&nic->timed, &qp->timed);
-        }
-        if (due < next) {
-            next = due;
+        if (due_ns != UINT64_MAX) {
+            qp_wake_at(nic, qp, due_ns);
         }
     }
-    nic->next_timer_ns = next;
 }
 
 static void apply_faults(struct nic *nic)
@@ -248,11 +280,11 @@ uint64_t nic_deadline_ns(const struct nic *nic)
     if (nic->now_ns < nic->stalled_until_ns) {
         return nic->stalled_until_ns;
     }
-    uint64_t deadline = nic->next_timer_ns;
+    uint64_t deadline = wheel_next_ns(&nic->timers);
     uint64_t delayed = fabric_next_delayed_ns(nic->fabric);
     /* What found no room in a ring is tried again soon, and an incomplete BlueFlame push is looked
      * at again soon. */
-    bool waits = !list_empty(&nic->owing) || !list_empty(&nic->active);
+    bool waits = turns_wanted(&nic->owing) || turns_wanted(&nic->active);
     if (waits && nic->now_ns + LOOK_AGAIN_NS < deadline) {
         deadline = nic->now_ns + LOOK_AGAIN_NS;
     }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/wheel.h"
 #include "simnic/fabric/fabric.h"
 #include "simnic/session/rails.h"
 
@@ -243,6 +244,7 @@ struct queue_pair {
     uint32_t next_psn;
     uint32_t in_flight_head, in_flight_next, in_flight_tail; /* next: being sent */
     uint32_t sent_packets;                                   /* of in_flight_next */
+    bool no_room;                                            /* waits in turns.no_room, to send */
     bool parsed;   /* `request` is that of in_flight_next */
     bool rings;    /* a doorbell rang since the record was last read */
     bool drained;  /* the transition to SQD has been told */
@@ -295,9 +297,17 @@ struct queue_pair {
 
     struct list all;
     struct list on_page;
-    struct list active; /* has something to send */
-    struct list owing;  /* has something to answer */
-    struct list timed;  /* has a timer */
+    struct list active;       /* in turns: has something to send */
+    struct list owing;        /* in turns: has something to answer */
+    struct wheel_timer timed; /* set no later than what is due first: timer_ns, or wait_until_ns */
+};
+
+/* QPs that have something to do, which take turns. Those whose packet found no room in the ring to a slot wait in a
+ * list of that slot: while the ring is full, a round looks at the first of them alone. */
+struct turns {
+    struct list ready;
+    struct list no_room[FABRIC_SLOTS];
+    uint64_t full_slots; /* bit s: no_room[s] may have members */
 };
 
 struct doorbell_page {
@@ -354,9 +364,9 @@ struct nic {
     uint32_t searches; /* pages with `search` */
     uint32_t page_end; /* no page from here on is in use */
     struct list all_queue_pairs, all_completion_queues, all_shared_receive_queues;
-    struct list active, owing, timed;
+    struct turns active, owing;
     struct list holding; /* compressed CQs with completions that are not written yet */
-    uint64_t next_timer_ns;
+    struct wheel timers;
     uint32_t rails_down; /* as last told by events */
     uint32_t fault_serial;
 };

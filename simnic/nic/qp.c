@@ -50,7 +50,7 @@ struct queue_pair *qp_create(struct nic *nic)
         qp->current = NO_MESSAGE;
         list_init(&qp->active);
         list_init(&qp->owing);
-        list_init(&qp->timed);
+        wheel_timer_init(&qp->timed, 0);
         list_init(&qp->on_page);
         list_append(&nic->all_queue_pairs, &qp->all);
         qp->statistics = statistics_of(nic, qp);
@@ -77,13 +77,13 @@ void qp_destroy(struct nic *nic, struct queue_pair *qp)
         dc_target_break(nic, qp);
     }
     list_remove(&qp->all);
-    qp_rest(qp);
+    qp_rest(nic, qp);
     nic_forget_pushes(nic, qp->page);
     list_remove(&qp->on_page);
     qp->statistics->destroyed = 1;
     nic->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
     free(qp->groups);
-    dc_target_destroy(qp);
+    dc_target_destroy(nic, qp);
     streams_destroy(qp);
     free(qp);
 }
@@ -109,27 +109,40 @@ void qp_event(struct nic *nic, const struct queue_pair *qp, int event)
 
 void qp_activate(struct nic *nic, struct queue_pair *qp)
 {
-    list_append_once(&nic->active, &qp->active);
+    if (qp->no_room && qp->state != STATE_RTS) {
+        list_remove(&qp->active); /* to flush, it needs none */
+    }
+    list_append_once(&nic->active.ready, &qp->active);
 }
 
 void qp_owes(struct nic *nic, struct queue_pair *qp)
 {
-    list_append_once(&nic->owing, &qp->owing);
+    list_append_once(&nic->owing.ready, &qp->owing);
 }
 
-void qp_rest(struct queue_pair *qp)
+void turns_await_room(struct turns *turns, struct list *member, uint32_t slot)
+{
+    list_remove(member);
+    list_append(&turns->no_room[slot], member);
+    turns->full_slots |= 1ull << slot;
+}
+
+void qp_rest(struct nic *nic, struct queue_pair *qp)
 {
     list_remove(&qp->active);
     list_remove(&qp->owing);
-    list_remove(&qp->timed);
+    wheel_clear(&nic->timers, &qp->timed);
 }
 
 void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns)
 {
-    list_append_once(&nic->timed, &qp->timed);
-    if (time_ns < nic->next_timer_ns) {
-        nic->next_timer_ns = time_ns;
+    if (wheel_timer_set(&qp->timed)) {
+        if (qp->timed.tick <= time_ns >> WHEEL_TICK_BITS) {
+            return;
+        }
+        wheel_clear(&nic->timers, &qp->timed);
     }
+    wheel_set(&nic->timers, &qp->timed, time_ns);
 }
 
 uint32_t qp_mtu_bytes(const struct queue_pair *qp)
@@ -162,12 +175,12 @@ bool qp_receives(const struct queue_pair *qp)
            qp->state == STATE_SQE;
 }
 
-static void reset(struct queue_pair *qp)
+static void reset(struct nic *nic, struct queue_pair *qp)
 {
     qp->send_producer = qp->send_next = 0;
     qp->in_flight_head = qp->in_flight_next = qp->in_flight_tail = 0;
     qp->sent_packets = 0;
-    qp->parsed = qp->response_valid = qp->rings = qp->drained = false;
+    qp->no_room = qp->parsed = qp->response_valid = qp->rings = qp->drained = false;
     qp->reads_in_flight = 0;
     qp->wait_until_ns = qp->timer_ns = 0;
     qp->push.bytes = qp->push.rest = 0;
@@ -180,7 +193,7 @@ static void reset(struct queue_pair *qp)
     qp->owed_head = qp->owed_tail = 0;
     memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->receive.taken = false;
-    qp_rest(qp);
+    qp_rest(nic, qp);
 }
 
 void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
@@ -193,7 +206,7 @@ void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
         tag_abandon(nic, qp);
         rendezvous_end(nic, qp);
         streams_clear(qp);
-        reset(qp);
+        reset(nic, qp);
         break;
     case STATE_RTR:
         qp->expected_psn = qp->attributes.receive_psn;

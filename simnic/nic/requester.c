@@ -329,6 +329,7 @@ static void tell_drained(struct nic *nic, struct queue_pair *qp)
 
 bool requester_run(struct nic *nic, struct queue_pair *qp)
 {
+    qp->no_room = false;
     if (qp->state == STATE_ERR || qp->state == STATE_SQE) {
         list_remove(&qp->active);
         flush(nic, qp);
@@ -361,7 +362,9 @@ bool requester_run(struct nic *nic, struct queue_pair *qp)
         }
         any = true;
         if (!send_message(nic, qp)) {
-            break; /* the ring is full, so the QP stays active */
+            qp->no_room = true;
+            turns_await_room(&nic->active, &qp->active, nic->fabric->full_slot);
+            break;
         }
         completer_complete(nic, qp);
     }

@@ -126,6 +126,7 @@ bool response_run(struct nic *nic, struct queue_pair *qp)
 {
     while (qp->owed_tail != qp->owed_head) {
         if (!respond(nic, qp, owed_at(qp, qp->owed_tail))) {
+            turns_await_room(&nic->owing, &qp->owing, nic->fabric->full_slot);
             return false;
         }
         if (qp->owed_tail == qp->owed_head) {
@@ -134,6 +135,7 @@ bool response_run(struct nic *nic, struct queue_pair *qp)
         qp->owed_tail++;
     }
     if ((qp->ack_due || qp->nak_due) && !acknowledge(nic, qp)) {
+        turns_await_room(&nic->owing, &qp->owing, nic->fabric->full_slot);
         return false;
     }
     list_remove(&qp->owing);
