@@ -38,8 +38,8 @@ def connections(how: str, count: int, ring: int, rounds: int) -> dict[str, Any]:
 
 
 def with_ratios(found: dict[str, Any]) -> dict[str, Any]:
-    """Of times of one run: of the clock, and of the thread that plays both sides."""
-    found["ratio_to_alone"] = {name: {clock: round(found[name][clock] / found["alone"][clock], 2) for clock in ("ns", "thread_ns")}
+    """Of times of one run: of the clock, in which the device's thread has its part, and in the library."""
+    found["ratio_to_alone"] = {name: {clock: round(found[name][clock] / found["alone"][clock], 2) for clock in ("ns", "library_ns")}
                                for name in ("one_of_all", "all")}
     return found
 
