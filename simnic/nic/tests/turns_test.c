@@ -4,8 +4,9 @@
 
 #include "simnic/nic/tests/expect.h"
 
-#define QPS 600u    /* more than a ring has room for */
-#define BYTES 1000u /* one packet */
+#define QPS 600u           /* more than a ring has room for */
+#define KEY_HIGH 0xabcdefu /* the upper half of a DC access key; the lower one is zero */
+#define BYTES 1000u        /* one packet */
 
 struct scene {
     struct rig *rig;
@@ -218,6 +219,61 @@ static void test_acknowledgements(void **state)
     assert_int_equal(acknowledged, owed);
 }
 
+static void send_in_stream(struct scene *s, struct rig_qp *dci, uint16_t stream, uint32_t qpn)
+{
+    struct rig_wqe wqe;
+    rig_wqe_start(&wqe, MLX5_OPCODE_SEND, SIGNALLED);
+    wqe.stream = stream;
+    rig_wqe_address(&wqe, qpn, KEY_HIGH, rails[0].gid[3].raw, 3);
+    rig_wqe_data(&wqe, (uintptr_t)s->memory.bytes, BYTES, s->memory.key);
+    rig_send(dci, &wqe);
+    run(s);
+}
+
+/* A DCI waits for room at one target, and what waits is flushed: its next message goes elsewhere. */
+static void test_stream_fails_while_waiting(void **state)
+{
+    struct scene *s = *state;
+    struct nic *nic = &s->rig->nic;
+    struct rig_cq *receives = rig_cq_new(s->rig, 16, 64);
+    struct rig_qp_options of_target = {.type = TYPE_DCT, .srq = rig_srq_new(s->rig, 16)};
+    struct rig_qp_options of_initiator = {.type = TYPE_DCI, .no_receive_queue = true};
+    struct rig_qp *target = rig_qp_new(s->rig, receives, &of_target);
+    struct rig_qp *dci = rig_qp_new(s->rig, s->cq, &of_initiator);
+    assert_true(dc_target_create(target->qp, (uint64_t)KEY_HIGH << 32));
+    assert_true(streams_create(dci->qp, 4));
+    qp_set_state(nic, target->qp, STATE_RTR);
+    qp_set_state(nic, dci->qp, STATE_RTR);
+    qp_set_state(nic, dci->qp, STATE_RTS);
+    rig_srq_receive(of_target.srq, &s->memory, 0, BYTES);
+    const uint32_t elsewhere = s->peer->slot << QPN_SLOT_SHIFT | 1000;
+    send_in_stream(s, dci, 1, elsewhere);
+    send_from_all(s);
+    send_in_stream(s, dci, 1, elsewhere);
+    assert_true(dci->qp->no_room);
+    send_in_stream(s, dci, 2, target->qp->number);
+    struct packet refusal = {.operation = PACKET_ACKNOWLEDGE,
+                             .transport = TRANSPORT_DC,
+                             .destination_qpn = dci->qp->number,
+                             .source_qpn = elsewhere,
+                             .psn = dci->qp->dc_first_psn & PSN_MASK,
+                             .syndrome = AETH_NAK_REMOTE_ACCESS};
+    assert_non_null(fabric_reserve(s->peer, s->rig->fabric.slot, &refusal));
+    fabric_commit(s->peer, s->rig->fabric.slot, &refusal);
+    for (uint32_t i = 0; i < 6; i++) {
+        run(s);
+    }
+    struct mlx5_cqe64 cqe;
+    assert_true(rig_poll(receives, &cqe));
+    assert_int_equal(cqe.op_own >> 4, MLX5_CQE_RESP_SEND);
+    static const uint8_t opcodes[] = {MLX5_CQE_REQ_ERR, MLX5_CQE_REQ_ERR, MLX5_CQE_REQ};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(rig_poll(s->cq, &cqe));
+        assert_int_equal(cqe.op_own >> 4, opcodes[i]);
+        assert_int_equal(be32toh(cqe.sop_drop_qpn) & 0xffffff, dci->qp->number);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +281,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_others_go_on, begin, end),
         cmocka_unit_test_setup_teardown(test_end_while_waiting, begin, end),
         cmocka_unit_test_setup_teardown(test_acknowledgements, begin, end),
+        cmocka_unit_test_setup_teardown(test_stream_fails_while_waiting, begin, end),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
