@@ -207,6 +207,8 @@ void qp_fail(struct nic *nic, struct queue_pair *qp);
 void qp_event(struct nic *nic, const struct queue_pair *qp, int event);
 /* Has the NIC look for something to send, or to answer. */
 void qp_activate(struct nic *nic, struct queue_pair *qp);
+/* Likewise, though it waits for room: the message that found none is flushed, and the next may go elsewhere. */
+void qp_activate_anew(struct nic *nic, struct queue_pair *qp);
 void qp_owes(struct nic *nic, struct queue_pair *qp);
 /* In its turn: the member waits for room in the ring to that slot. */
 void turns_await_room(struct turns *turns, struct list *member, uint32_t slot);

@@ -244,7 +244,6 @@ struct queue_pair {
     uint32_t next_psn;
     uint32_t in_flight_head, in_flight_next, in_flight_tail; /* next: being sent */
     uint32_t sent_packets;                                   /* of in_flight_next */
-    bool no_room;                                            /* waits in turns.no_room, to send */
     bool parsed;   /* `request` is that of in_flight_next */
     bool rings;    /* a doorbell rang since the record was last read */
     bool drained;  /* the transition to SQD has been told */

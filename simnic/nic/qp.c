@@ -109,10 +109,13 @@ void qp_event(struct nic *nic, const struct queue_pair *qp, int event)
 
 void qp_activate(struct nic *nic, struct queue_pair *qp)
 {
-    if (qp->no_room && qp->state != STATE_RTS) {
-        list_remove(&qp->active); /* to flush, it needs none */
-    }
     list_append_once(&nic->active.ready, &qp->active);
+}
+
+void qp_activate_anew(struct nic *nic, struct queue_pair *qp)
+{
+    list_remove(&qp->active);
+    qp_activate(nic, qp);
 }
 
 void qp_owes(struct nic *nic, struct queue_pair *qp)
@@ -180,7 +183,7 @@ static void reset(struct nic *nic, struct queue_pair *qp)
     qp->send_producer = qp->send_next = 0;
     qp->in_flight_head = qp->in_flight_next = qp->in_flight_tail = 0;
     qp->sent_packets = 0;
-    qp->no_room = qp->parsed = qp->response_valid = qp->rings = qp->drained = false;
+    qp->parsed = qp->response_valid = qp->rings = qp->drained = false;
     qp->reads_in_flight = 0;
     qp->wait_until_ns = qp->timer_ns = 0;
     qp->push.bytes = qp->push.rest = 0;
@@ -233,7 +236,7 @@ void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
         if (qp->dc_target) {
             dc_target_break(nic, qp);
         }
-        qp_activate(nic, qp);
+        qp_activate_anew(nic, qp);
         break;
     default:
         break;

@@ -329,7 +329,6 @@ static void tell_drained(struct nic *nic, struct queue_pair *qp)
 
 bool requester_run(struct nic *nic, struct queue_pair *qp)
 {
-    qp->no_room = false;
     if (qp->state == STATE_ERR || qp->state == STATE_SQE) {
         list_remove(&qp->active);
         flush(nic, qp);
@@ -362,7 +361,6 @@ bool requester_run(struct nic *nic, struct queue_pair *qp)
         }
         any = true;
         if (!send_message(nic, qp)) {
-            qp->no_room = true;
             turns_await_room(&nic->active, &qp->active, nic->fabric->full_slot);
             break;
         }

@@ -83,8 +83,7 @@ bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome)
     dci->timer_ns = dci->wait_until_ns = 0;
     dci->rnr_left = dci->attributes.rnr_retry_count;
     dci->retries_left = dci->attributes.retry_count;
-    list_remove(&dci->active); /* what waited for room is flushed, and the next may go elsewhere */
-    qp_activate(nic, dci);
+    qp_activate_anew(nic, dci);
     return dci->state != STATE_ERR; /* unless the CQ had no room */
 }
 
