@@ -113,8 +113,8 @@ def between_two(simnic, command, function, units):
 
 def usual(simnic, command, functions, rounds, units):
     """Instructions a unit of each of the functions, which are all that are measured and which each round calls once, for so many units: what
-    an undisturbed call takes. Whatever disturbs a call adds to it, and on a busy machine may disturb most: a doorbell that traps is tried
-    until the device has made room for it, and traps call libc. So it is the least that two calls took."""
+    an undisturbed call takes. Whatever disturbs a call adds to it: a doorbell that traps is stored to once more, and traps call libc. So it
+    is the least that two calls took."""
     calls = calls_of(simnic, command, set(functions), rounds)
     return [least(total for function, total in calls if function == wanted) / units for wanted in functions]
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "simnic/tests/pair.h"
@@ -22,6 +23,8 @@
 #define BLOCK 64u
 #define PUSHES 200u
 #define STEPS 5u /* fewer than make the device look by itself */
+#define WAITS 40u
+#define IDLE_US 2000 /* for the device to find that there is nothing to do */
 
 static struct ibv_context *context;
 static struct ibv_pd *domain;
@@ -169,6 +172,25 @@ static void push_by_memcpy(const char *simnic)
         expect_executed(wqe, blocks);
     }
     expect_all_pushed(simnic);
+}
+
+/* Pushes that wait for each other so long that the NIC is idle between them. Prints how many full
+ * seconds that took. */
+static void push_and_wait(const char *simnic)
+{
+    (void)simnic;
+    const time_t start = time(NULL);
+    for (uint32_t i = 0; i < WAITS; i++) {
+        struct ibv_wc wc;
+        memcpy(bell(), prepare(1), BLOCK);
+        register_offset ^= queue.bf.size;
+        while (ibv_poll_cq(cq, 1, &wc) == 0) {
+            usleep(100);
+        }
+        expect(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status));
+        usleep(IDLE_US);
+    }
+    printf("%ld\n", (long)(time(NULL) - start));
 }
 
 #if defined(__x86_64__)
@@ -327,6 +349,7 @@ int main(int argc, char **argv)
     } words[] = {
         {"memcpy", push_by_memcpy},
         {"blocked", push_by_memcpy},
+        {"waits", push_and_wait},
 #if defined(__x86_64__)
         {"unknown", push_unknown},
         {"traps", push_with_traps},

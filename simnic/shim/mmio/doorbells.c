@@ -9,7 +9,8 @@
  *
  * If the emulation does not know the store, the processor makes it: the page is opened, the thread
  * executes the one instruction and stops again (single_step.c), and the page is closed and looked
- * at.
+ * at. Where a thread cannot be stopped so, all pages stay open for a while. Closed at once, they
+ * would stop the thread at the same store again, as often as the service thread runs before it.
  *
  * Traps would slow down a program that posts without waiting for what it posted. If traps follow
  * each other closely, or if there are spare processors, the pages are "free": stores do not trap,
@@ -32,13 +33,15 @@
 
 #define CLOSE_TRAPS_NS 50000u /* between traps of a program that does not wait */
 #define CLOSE_TRAPS 8u        /* so close, with nothing received between, until that is believed */
+#define HOLD_OPEN_NS 1000000000u /* for a store that must be found by looking, and those to come */
 
 static struct {
     uint8_t *_Atomic page[NIC_MAX_PAGES]; /* where the program mapped it; NULL: nowhere */
     bool open[NIC_MAX_PAGES];
     uint32_t page_end;
     bool free;
-    uint32_t stepping; /* threads for whose one instruction pages are open */
+    uint64_t free_until_ns; /* at least */
+    uint32_t stepping;      /* threads for whose one instruction pages are open */
     uint32_t close_traps;
     uint64_t packets_received; /* by the NIC, at the last trap */
     uint64_t last_trap_ns;
@@ -79,6 +82,11 @@ static void set_free(void)
 bool doorbells_are_free(void)
 {
     return state.free;
+}
+
+bool doorbells_may_close(uint64_t now_ns)
+{
+    return state.free && now_ns >= state.free_until_ns;
 }
 
 void doorbells_close(void)
@@ -161,6 +169,7 @@ bool doorbells_trap(uintptr_t address, void *ucontext)
         set_free();
     }
     if (stores == 0) {
+        state.free_until_ns = clock_now_ns() + HOLD_OPEN_NS;
         nic_ring_page(&process.nic, page);
     }
     serve(stores != 0 && !state.free && state.stepping == 0);

@@ -34,6 +34,10 @@ bool doorbells_stepped(void *ucontext);
 /* Returns whether stores do not trap, so that somebody must look for them. */
 bool doorbells_are_free(void);
 
+/* Returns whether they may be made to trap again: not just behind a store that had to be found by
+ * looking. */
+bool doorbells_may_close(uint64_t now_ns);
+
 /* From here on every store traps. The caller then looks for what was stored just before. */
 void doorbells_close(void);
 

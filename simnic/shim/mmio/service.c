@@ -250,7 +250,7 @@ static void *run(void *unused)
         }
         bool spare = service_has_processors(), sample = service.sample_wanted;
         bool poll = spare && process.nic.now_ns - busy_ns < POLL_NS;
-        if (!poll && !any && doorbells_are_free()) {
+        if (!poll && !any && doorbells_may_close(process.nic.now_ns)) {
             doorbells_close();
             service_work(); /* what was stored just before */
         }
