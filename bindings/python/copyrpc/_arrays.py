@@ -136,7 +136,7 @@ class Batch:
         """An exception such as KeyboardInterrupt ends the wait. May be called again if it was cut."""
         if self in pump._batches:
             pump._batches.remove(self)
-        if pump._pointer is not None:
+        if pump._pointer is not None and self.low:  # else it has no ids, and small ones are those of others
             for index, result in enumerate(self.results):
                 if result is None:
                     pump._cancel(self.endpoint._bits, self.low + index)

@@ -24,6 +24,10 @@ class Interrupted(BaseException):
     """As KeyboardInterrupt is, without what asyncio does for that."""
 
 
+def interrupt(*ignored):
+    raise Interrupted
+
+
 class Storm:
     """Raises Interrupted in the main thread, every now and then, where that is in the package."""
 
@@ -424,6 +428,20 @@ def test_calls_that_are_cut(silent, form):
                 break
         else:
             assert form != "start"
+
+
+def test_a_batch_that_is_cut_before_it_has_begun(waiting, silent, monkeypatch):
+    """It has no ids yet, and must not take those of others for its own: the first ones are small numbers."""
+    calls = [waiting.start(b"%d" % index) for index in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "_check", interrupt)
+        with pytest.raises(Interrupted):
+            waiting.call_many([b"never"] * 8)
+    waiting.context.poll(copyrpc.CompletionArray(8))  # sends what has gathered
+    for request in silent.wait_for(4):
+        request.reply(bytes(request))
+    assert [call.result(60) for call in calls] == [b"0", b"1", b"2", b"3"]
+
 
 
 def test_commits_that_are_cut(silent):
