@@ -4,8 +4,10 @@ that it has with sanitizers.
 
 Most tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5
 compressed". A whole run has no time for all of them with gcc and with sanitizers. So they are dealt. Of those that are neither of the
-suite `slow` nor `long`, each runs once: one with sanitizers, the others with gcc. Of those that are, one runs, with gcc. TURN says which;
-it differs from run to run, and ./dev hunt runs all of them both ways. Tests that are no family are in both parts."""
+suite `slow` nor `long`, each runs once: with gcc, but for one of every second family, which runs with sanitizers. Of those that are, one
+runs, with gcc. Tests in the VM, which emulates a machine, are dealt, too: half of them run with gcc, and the other half with
+sanitizers, where they are built so. TURN says which; it differs from run to run, and ./dev hunt runs all of them both ways. What is none
+of these is in both parts."""
 import json
 import subprocess
 import sys
@@ -38,15 +40,20 @@ def deal(tests: list[Test], turn: int) -> tuple[list[str], list[str]]:
         short = [test.name for test in members if not test.suites & LONG]
         long = [test.name for test in members if test.suites & LONG]
         place = zlib.crc32(family.encode()) + turn
+        if "vm" in members[0].suites:
+            continue
         if len(members) == 1:
             plain.append(members[0].name)
             sanitized.append(members[0].name)
             continue
-        if short:
-            sanitized.append(short.pop(place % len(short)))
+        if short and place % 2 == 0:
+            sanitized.append(short.pop(place // 2 % len(short)))
         plain += short
         if long:
             plain.append(long[place % len(long)])
+    emulated = sorted(test.name for test in tests if "vm" in test.suites)
+    plain += emulated[turn % 2 :: 2]
+    sanitized += emulated[1 - turn % 2 :: 2]
     return plain, sanitized
 
 

@@ -5,7 +5,7 @@
 #help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
 #help VM, those of suites simnic, programs and bindings on simnic. --suite: only that one, with gcc. Tests that there are for each driver are
 #help dealt: one runs with sanitizers, the others with gcc, and of the long ones one. Which, the turn says: any of six, unless --turn
-#help tells. --quick: gcc only, without the VM and what takes long, and one test of those that there are for each driver. The last line
+#help tells. So are those in the VM, half of which run each time. --quick: gcc only, without the VM and what takes long, and one test of those that there are for each driver. The last line
 #help counts everything that ran. A whole run leaves build/last-run.json: the commit, whether the tree was clean, counts, seconds, the
 #help machine's load. What only time finds is for ./dev hunt.
 quick= suite= turn=$((RANDOM % 6))
@@ -79,7 +79,7 @@ check() {
 }
 
 # Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what waits or needs one processor.
-few=(vm bench sim model install scripts oracle)
+few=(vm bench sim model install scripts oracle conformance)
 
 # begin_beside FUNCTION: has it run beside what follows.
 begin_beside() {
@@ -107,7 +107,7 @@ beside_whole() {
     echo "${sanitize:-0}" > "$run/sanitize-is-ready.new"
     mv "$run/sanitize-is-ready.new" "$run/sanitize-is-ready"
     "$root/vm/run" true 9>&- || say "the VM does not start"
-    check gcc "${few[@]/#/--suite=}"
+    check gcc "${few[@]/#/--suite=}" "${plain[@]}"
     if make clang; then
         check clang --suite=unit
     fi
@@ -115,7 +115,8 @@ beside_whole() {
         check thread --suite=parts
     fi
     if [ -n "${sanitize:-}" ]; then
-        check sanitize --suite=vm --no-suite=slow
+        mapfile -t sanitized < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/sanitize)
+        check sanitize --suite=vm --no-suite=slow "${sanitized[@]}"
     fi
 }
 
@@ -134,9 +135,9 @@ elif [ -n "$quick" ]; then
     check gcc --no-suite={vm,slow,long} "${half[@]/#/--no-suite=}" "${quick_tests[@]}"
     end_beside
 else
-    begin_beside beside_whole
     say "turn $turn (./dev test --turn $turn deals the tests in the same way)"
     mapfile -t plain < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc)
+    begin_beside beside_whole
     check gcc "${few[@]/#/--no-suite=}" "${plain[@]}"
     say "waiting for build/sanitize"
     while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do

@@ -24,6 +24,9 @@ TESTS = [
     Test("two of three are long, mlx5 compressed", {"simnic", "long"}),
     Test("slow, mlx5", {"simnic", "slow"}),
     Test("slow, verbs", {"simnic", "slow"}),
+    Test("in the VM 1", {"vm"}),
+    Test("in the VM 2", {"vm", "slow"}),
+    Test("in the VM 3", {"vm"}),
 ]
 TURNS = [deal(TESTS, turn) for turn in range(6)]
 NAMES = {test.name for test in TESTS}
@@ -38,9 +41,10 @@ def of(part, family):
     return [{name for name in turn[part] if name.rpartition(", ")[0] == family} for turn in TURNS]
 
 
-def once(family, sanitized):
-    """Each turn gives the sanitizers so many of the family, and gcc the others."""
-    return all(len(b) == sanitized and not a & b for a, b in zip(of(0, family), of(1, family), strict=True))
+def once(family):
+    """Every second turn gives the sanitizers one of the family; gcc has the others, or all."""
+    pairs = list(zip(of(0, family), of(1, family), strict=True))
+    return [len(b) for _, b in pairs] in ([1, 0] * 3, [0, 1] * 3) and all(not a & b for a, b in pairs)
 
 
 def each_in_its_turn(part, family):
@@ -49,8 +53,16 @@ def each_in_its_turn(part, family):
     return wanted <= set().union(*of(part, family))
 
 
-def so_many(family, plain, sanitized):
-    return all(len(a) == plain and len(b) == sanitized for a, b in zip(of(0, family), of(1, family), strict=True))
+def all_run(family, count):
+    return all(len(a) + len(b) == count for a, b in zip(of(0, family), of(1, family), strict=True))
+
+
+def halves(names):
+    """Each turn, either part has what the other has not, and the next turn it is the other way round."""
+    parts = [[{name for name in part if name in names} for part in turn] for turn in TURNS]
+    return all(a | b == names and not a & b for a, b in parts) and all(
+        one[0] == two[1] and one[1] == two[0] for one, two in zip(parts, parts[1:], strict=False)
+    )
 
 
 CHECKS = [
@@ -58,12 +70,13 @@ CHECKS = [
     ("none runs twice in the same build", all(len(set(part)) == len(part) for turn in TURNS for part in turn)),
     ("what is no family runs in both", all(in_each(part, ["alone", "alone, natively"]) for part in (0, 1))),
     ("conformance is no family", in_each(0, ["of another suite, mlx5", "of another suite, verbs"])),
-    ("of three, one has sanitizers, and gcc the others", once("three", 1) and so_many("three", 2, 1)),
-    ("of two, one has sanitizers, and gcc the other", once("two", 1) and so_many("two", 1, 1)),
+    ("of three, one has sanitizers every second time, and gcc the others", once("three") and all_run("three", 3)),
+    ("of two, one has sanitizers every second time, and gcc the other", once("two") and all_run("two", 2)),
     ("each in its turn", each_in_its_turn(1, "three") and each_in_its_turn(1, "two")),
-    ("where the others are long, sanitizers have the same each time", in_each(1, ["one of two is long, mlx5", "two of three are long, mlx5"])),
-    ("of those that are long, gcc has one", so_many("one of two is long", 1, 1) and so_many("two of three are long", 1, 1)),
-    ("and of those that are slow", so_many("slow", 1, 0)),
+    ("where the others are long, sanitizers have the one that is not", once("one of two is long") and once("two of three are long")),
+    ("of those that are long, gcc has one", all_run("one of two is long", 2) and all_run("two of three are long", 2)),
+    ("and of those that are slow", all_run("slow", 1) and not any(of(1, "slow"))),
+    ("of those in the VM, either part has half", halves({"in the VM 1", "in the VM 2", "in the VM 3"})),
     ("each of these in its turn, too", each_in_its_turn(0, "two of three are long") and each_in_its_turn(0, "slow")),
     ("the same turn deals in the same way", deal(TESTS, 4) == TURNS[4]),
 ]
