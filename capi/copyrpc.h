@@ -433,6 +433,9 @@ typedef struct crpc_op {
 /* The same for a crpc_queue. WORK of a crpc_queue_op and SRQ_LIMIT have it. CONNECT_REQUEST, CONNECTED, DISCONNECTED and ROOM
  * have it if they concern a queue. */
 #define CRPC_COMPLETION_OF_QUEUE 0x2u
+/* Flag of REQUEST and RESPONSE: the payload is in the endpoint's arena (crpc_arena_lend), and is the caller's until
+ * crpc_arena_give_back. */
+#define CRPC_COMPLETION_PLACED 0x4u
 /* Flags of WORK with CRPC_OK. IMMEDIATE: reply_bytes_max is the message's immediate. INVALIDATED: it is
  * the remote key that the peer has invalidated. */
 #define CRPC_COMPLETION_IMMEDIATE 0x4u
@@ -480,9 +483,10 @@ typedef struct crpc_completion {
      * buffer. A view is in memory that the peer's device writes to. The library has checked lengths
      * and everything else of its own, but a hostile peer can change the bytes of a view while they
      * are read, until the view ends. Whoever does not trust the peer copies first (crpc_retain),
-     * then checks and uses the copy: what is read twice in a view may be two things. */
+     * then checks and uses the copy: what is read twice in a view may be two things. With
+     * CRPC_COMPLETION_PLACED, the address in the region; of a dma-buf, what the caller said that it is. */
     uint64_t payload;
-    /* REQUEST, RESPONSE: length of the view. SENT: length of the buffer. RECEIVED: length of what
+    /* REQUEST, RESPONSE: length of the view, or of what was placed. SENT: length of the buffer. RECEIVED: length of what
      * the peer sent, also with CRPC_E_TRUNCATED; with other errors 0. WORK of READ and RECEIVE, with
      * CRPC_COMPLETION_DETAIL: how much of the buffer was filled; a WRITE_IMMEDIATE fills nothing of it; of
      * a datagram with the 40 bytes before it. WORK of CRPC_LANE_READ, TAG_ADD: the same. */
@@ -542,10 +546,10 @@ CRPC_API int32_t crpc_context_fd(crpc_context *context);
  * why). */
 CRPC_API int32_t crpc_context_arm(crpc_context *context);
 
-/* Copies a valid view into the caller's buffer. The copy no longer changes, whatever the peer does: if
+/* Copies a valid view, or a payload that was placed, into the caller's buffer. The copy no longer changes, whatever the peer does: if
  * the peer is not trusted, check the copy, and not the view before it.
  * Returns the length of the view in bytes; CRPC_E_STALE (after a later crpc_poll, or after the
- * endpoint was closed); CRPC_E_TOO_BIG if buffer_bytes is too small. */
+ * endpoint was closed; of what was placed: after crpc_arena_give_back, and if the processor cannot read it); CRPC_E_TOO_BIG if buffer_bytes is too small. */
 CRPC_API int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, void *buffer,
                              uint64_t buffer_bytes);
 
@@ -593,8 +597,8 @@ typedef struct crpc_endpoint_options {
      * larger than its own and than its peer_ring_bytes_max. If there is no memory for a larger ring, the
      * connection ends with CRPC_E_MEMLOCK or CRPC_E_NO_MEMORY. */
     uint32_t ring_bytes;
-    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 352 (with
-     * CRPC_ENDPOINT_LANE, ring_bytes - 1376); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
+    /* The part of the ring for requests of the peer: a multiple of 32, from 64 to ring_bytes - 448 (with
+     * CRPC_ENDPOINT_LANE, ring_bytes - 1472); 0 = half. The rest is for replies. Must be 0 with CALL_ONLY or SERVE_ONLY. */
     uint32_t request_bytes;
     /* How many calls may be unanswered: 1 to 2^20, rounded up to a power of two; 0 = 1024. The peer
      * refuses a number above 65536 unless its own is at least as large. */
@@ -861,6 +865,30 @@ CRPC_API int32_t crpc_region_register(crpc_context *context, void *address, uint
  * CRPC_E_UNSUPPORTED: the device gathers too few pieces; and as crpc_region_register. */
 CRPC_API int32_t crpc_region_prepare(crpc_context *context, crpc_region region,
                                      crpc_endpoint endpoint, crpc_error *error);
+
+#define CRPC_ARENA_PLACES_MAX 24u
+
+/* Lends an endpoint's peer an arena: memory of a region, from `offset` on, of 1 to CRPC_ARENA_PLACES_MAX places of place_bytes
+ * each. What the peer sends from regions (CRPC_OP_REGION) of 2 KiB and more, up to place_bytes, then lands in a place, where
+ * nobody has to copy it, and does not use the ring: a request may be longer than the ring is. REQUEST and RESPONSE have
+ * CRPC_COMPLETION_PLACED then. If no place is free, what fits the ring goes there, and a longer request gets
+ * CRPC_E_AGAIN. Both sides use it without asking: the peer learns of it when it polls, after this side's next crpc_poll or
+ * crpc_wait. The region must have been registered with CRPC_ACCESS_LOCAL_WRITE, and is in use until the endpoint is closed:
+ * there is one arena for each endpoint. As long as it is connected, its peer, and nobody else, can write to these bytes, also
+ * to places with a payload. Blocks while the system pins the pages. offset and the region's address must add up to a multiple of 16, and
+ * place_bytes must be one.
+ * Returns CRPC_OK; CRPC_E_INVALID; CRPC_E_STALE: no such region or endpoint; CRPC_E_STATE: not connected, or it has an arena;
+ * and as crpc_region_register. */
+CRPC_API int32_t crpc_arena_lend(crpc_context *context, crpc_endpoint endpoint, crpc_region region,
+                                 uint64_t offset, uint32_t place_bytes, uint32_t places,
+                                 crpc_error *error);
+
+/* Lets the peer use the place of a payload again, which the caller has done with. `payload` is the completion's. Payloads may
+ * be given back in any order, and after the connection has ended. The peer learns of it with the next batch, or when it looks
+ * because it waits. Does not block.
+ * Returns CRPC_OK; CRPC_E_INVALID (context is NULL); CRPC_E_STALE: no such endpoint, or no such payload in its arena. */
+CRPC_API int32_t crpc_arena_give_back(crpc_context *context, crpc_endpoint endpoint,
+                                      uint64_t payload);
 
 /* Describes a region. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_region_get_info(crpc_context *context, crpc_region region,

@@ -149,11 +149,22 @@ static int32_t do_grant_info(crpc_context *context, uint64_t bits)
     return crpc_grant_get_info(context, (crpc_grant){bits}, &info);
 }
 
+static int32_t do_arena_lend(crpc_context *context, uint64_t bits)
+{
+    return crpc_arena_lend(context, (crpc_endpoint){bits}, (crpc_region){0}, 0, 64, 1, NULL);
+}
+
+static int32_t do_arena_give_back(crpc_context *context, uint64_t bits)
+{
+    return crpc_arena_give_back(context, (crpc_endpoint){bits}, 0);
+}
+
 static use *const of_grants[] = {do_grant_get, do_grant_close, do_grant_info};
 static use *const of_endpoints[] = {
-    do_lane_submit, do_grant_open, do_accept, do_reject, do_hand_over, do_join,  do_disconnect,
-    do_close,       do_info,       do_stats,  do_error,  do_commit,    do_abort, do_reserve,
-    do_retain,      do_call,       do_reply,  do_drop,   do_cancel};
+    do_lane_submit, do_grant_open, do_accept,         do_reject, do_hand_over, do_join,
+    do_disconnect,  do_close,      do_info,           do_stats,  do_error,     do_commit,
+    do_abort,       do_reserve,    do_retain,         do_call,   do_reply,     do_drop,
+    do_cancel,      do_arena_lend, do_arena_give_back};
 
 static int32_t do_listener_info(crpc_context *context, uint64_t bits)
 {
@@ -184,6 +195,14 @@ static int32_t do_region_prepare(crpc_context *context, uint64_t bits)
         context == fixture.right ? fixture.right_endpoint : fixture.left_endpoint, NULL);
 }
 
+/* Of an endpoint that is good. */
+static int32_t do_region_lend(crpc_context *context, uint64_t bits)
+{
+    return crpc_arena_lend(
+        context, context == fixture.right ? fixture.right_endpoint : fixture.left_endpoint,
+        (crpc_region){bits}, 0, 64, 1, NULL);
+}
+
 /* An op that names the region, of a channel that is good. */
 static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
 {
@@ -200,7 +219,7 @@ static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
 
 static use *const of_listeners[] = {do_listener_info, do_listener_close};
 static use *const of_regions[] = {do_region_info, do_region_deregister, do_region_prepare,
-                                  do_channel_op_in_region};
+                                  do_region_lend, do_channel_op_in_region};
 
 static int32_t do_channel_accept(crpc_context *context, uint64_t bits)
 {

@@ -527,9 +527,9 @@ static void options(void **state)
         uint32_t flags, request_bytes, lane_depth;
         int32_t status;
     } cases[] = {
-        {CRPC_ENDPOINT_LANE, 4096 - 1376, 0, CRPC_OK},
-        {CRPC_ENDPOINT_LANE, 4096 - 1344, 0, CRPC_E_INVALID},
-        {0, 4096 - 352, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1472, 0, CRPC_OK},
+        {CRPC_ENDPOINT_LANE, 4096 - 1440, 0, CRPC_E_INVALID},
+        {0, 4096 - 448, 0, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_CALL_ONLY, 0, 0, CRPC_OK},
         {CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY, 0, 0, CRPC_OK},
         {0x10, 0, 0, CRPC_E_INVALID},

@@ -35,7 +35,7 @@ static void limits_of_the_header_are_allowed(void **state)
     (void)state;
     const crpc_endpoint_options cases[] = {
         {.ring_bytes = 4096, .request_bytes = 64},
-        {.ring_bytes = 4096, .request_bytes = 4096 - 352},
+        {.ring_bytes = 4096, .request_bytes = 4096 - 448},
         {.flags = CRPC_ENDPOINT_FULL_SIZE},
         {.calls_max = 1},
         {.calls_max = 1u << 20},
@@ -77,7 +77,7 @@ static void endpoint_options_are_checked_with_a_message(void **state)
         {{.ring_bytes = 0x80000000u}, "ring_bytes"},
         {{.request_bytes = 33}, "request_bytes"},
         {{.request_bytes = 32}, "request_bytes"},
-        {{.ring_bytes = 4096, .request_bytes = 4096 - 320}, "request_bytes"},
+        {{.ring_bytes = 4096, .request_bytes = 4096 - 416}, "request_bytes"},
         {{.calls_max = (1u << 20) + 1}, "calls_max"},
         {{.batch_window = 1025}, "batch_window"},
         {{.retry_timeout = 32}, "retry"},

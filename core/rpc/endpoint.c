@@ -205,6 +205,7 @@ static void detach(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     rpc_gather_destroy(endpoint);
+    rpc_arena_destroy(endpoint);
     rpc_grow_destroy(endpoint);
     ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
     sparse_free(endpoint->owed.slots, endpoint->owed.slot_count, sizeof(*endpoint->owed.slots));

@@ -5,6 +5,9 @@
  * reply_bar are CRPC_E_AGAIN. The device may read the payload until the WRITE has completed. Only then does a call end
  * early, and a reply complete; a response comes later by itself. So the application may change the payload of an op that
  * has completed. (What has not left when its call ends is copied, so that a peer who does not take it delays nobody.)
+ *
+ * If the peer has lent an arena (arena.c) with a free place, the payload goes there, by a WRITE of its own before that of the
+ * batch, which then has a message of 8 bytes. (What has not left when its call ends is taken out of the batch again.)
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include "base/error.h"
 #include "base/lines.h"
 #include "rpc/internal.h"
+#include "rpc/message.h"
 
 /* Shorter ones are copied, as they can then share a batch with others. */
 #define GATHER_BYTES_LEAST 2048u
@@ -140,17 +144,93 @@ static int32_t copy(struct rpc_endpoint *endpoint, const crpc_op *op,
                                       : rpc_reply(endpoint, op, payload);
 }
 
+/* ---- Places ---------------------------------------------------------------------------------- */
+
+/* Whether the ring of the peer ever has room for the payload. A reply's has been set aside. */
+static bool fits_ring(const struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    return op->opcode == CRPC_OP_REPLY ||
+           wire_charge(op->payload_bytes) <= endpoint->peer.request_bytes_max;
+}
+
+/* Returns CRPC_OK and whether the payload goes to the peer's arena, and where; CRPC_E_AGAIN: a place must be returned first. */
+static int32_t choose_place(struct rpc_endpoint *endpoint, const crpc_op *op, bool *placed,
+                            uint32_t *place)
+{
+    *placed = false;
+    if (op->payload_bytes < GATHER_BYTES_LEAST ||
+        op->payload_bytes > endpoint->peer_arena.place_bytes) {
+        return CRPC_OK;
+    }
+    *placed = rpc_arena_next(endpoint, place);
+    if (*placed || fits_ring(endpoint, op)) {
+        return CRPC_OK;
+    }
+    return endpoint->call_bar == CRPC_OK ? rpc_refuse(endpoint, true) : endpoint->call_bar;
+}
+
+/* As rpc_possible, of the message that says the place. */
+static int32_t placed_possible(struct rpc_endpoint *endpoint, const crpc_op *op,
+                               const crpc_op *message)
+{
+    const struct rpc_request *owed =
+        op->opcode == CRPC_OP_REPLY ? rpc_find_owed(endpoint, op->token) : NULL;
+    if (owed && op->payload_bytes >= owed->reply_bytes_bound) {
+        return CRPC_E_TOO_BIG;
+    }
+    return rpc_possible(endpoint, message);
+}
+
+/* Makes the message that was booked at `place` one that says where its payload is. */
+static void write_place(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_t *message,
+                        uint32_t place)
+{
+    const struct wire_place word = {.place = place, .bytes = op->payload_bytes};
+    message[offsetof(struct wire_message, kind)] =
+        op->opcode == CRPC_OP_CALL ? WIRE_REQUEST_PLACED : WIRE_RESPONSE_PLACED;
+    memcpy(message + WIRE_HEADER_BYTES, &word, sizeof(word));
+    endpoint->peer_arena.used |= 1u << place;
+    endpoint->gather.place = place;
+}
+
+/* It has not left, and is the last of the open batch. Its call has ended. */
+static void take_out(struct rpc_endpoint *endpoint, struct rpc_call *call)
+{
+    struct rpc_out *out = &endpoint->out;
+    out->produced -= wire_message_bytes(sizeof(struct wire_place));
+    out->request_produced -= wire_charge(sizeof(struct wire_place));
+    out->batch_messages--;
+    if (out->batch_messages == 0) {
+        out->produced = out->batch_start;
+        out->batch_wants_completion = false;
+    }
+    endpoint->calls.reply_outstanding -= call->allowance;
+    endpoint->peer_arena.used &= ~(1u << endpoint->gather.place);
+    call->state = CALL_ANSWERED; /* nothing will */
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
 int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_region *region)
 {
     struct rpc_gather *gather = &endpoint->gather;
     struct memory *memory = NULL;
     crpc_error error = {0};
+    uint32_t place = 0;
     assert(op->payload_offset <= region->bytes &&
            op->payload_bytes <= region->bytes - op->payload_offset);
     if (op->payload_bytes < GATHER_BYTES_LEAST && (region->fd < 0 || op->payload_bytes == 0)) {
         return copy(endpoint, op, region);
     }
-    int32_t status = rpc_possible(endpoint, op);
+    bool placed;
+    int32_t status = choose_place(endpoint, op, &placed, &place);
+    crpc_op message = *op;
+    if (placed) {
+        message.payload_bytes = sizeof(struct wire_place);
+    }
+    if (status == CRPC_OK) {
+        status = placed_possible(endpoint, op, &message);
+    }
     if (status == CRPC_OK) {
         status = use_memory(endpoint, region, &memory, &error);
         if (status != CRPC_OK) {
@@ -163,15 +243,19 @@ int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_
     }
     assert(memory);
     struct rpc_call *call = op->opcode == CRPC_OP_CALL ? endpoint->calls.first_free : NULL;
-    rpc_book(endpoint, op);
+    uint8_t *const booked = rpc_book(endpoint, &message);
+    if (placed) {
+        write_place(endpoint, op, booked, place);
+    }
     gather->waits = true;
+    gather->placed = placed;
     gather->piece = (struct nic_piece){.address = region->address + op->payload_offset,
                                        .bytes = op->payload_bytes,
                                        .local_key = memory->keys.local_key};
     gather->source =
         region->fd < 0 ? (const void *)(uintptr_t)(region->address + op->payload_offset) : NULL;
     gather->position =
-        endpoint->out.produced - wire_message_bytes(op->payload_bytes) + WIRE_HEADER_BYTES;
+        endpoint->out.produced - wire_message_bytes(message.payload_bytes) + WIRE_HEADER_BYTES;
     gather->open = (struct rpc_gathered){.users = region->users, .call = call};
     (*region->users)++;
     if (call) {
@@ -194,10 +278,30 @@ static void end_wait(struct rpc_endpoint *endpoint)
     }
 }
 
-void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,
-                     uint32_t slot)
+/* The payload, and then the batch: the peer's device writes them in this order. The second WQE is the one that is kept for a
+ * READ of the mailbox, which comes later then. */
+static void post_placed(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,
+                        uint32_t slot)
 {
-    struct rpc_gather *gather = &endpoint->gather;
+    const struct rpc_gather *gather = &endpoint->gather;
+    const struct rpc_peer_arena *arena = &endpoint->peer_arena;
+    const struct nic_operations *operations = endpoint->engine->operations;
+    const struct nic_transfer payload = {
+        .local_address = gather->piece.address,
+        .remote_address = arena->address + (uint64_t)gather->place * arena->place_bytes,
+        .bytes = gather->piece.bytes,
+        .local_key = gather->piece.local_key,
+        .remote_key = arena->key};
+    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);
+    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;
+    endpoint->stats.bytes_sent += payload.bytes;
+    operations->post_write_immediate(endpoint->link.queue_pair, transfer,
+                                     NIC_POST_RING | NIC_POST_SIGNALED);
+}
+
+static void post_gathered(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer)
+{
+    const struct rpc_gather *gather = &endpoint->gather;
     const struct nic_operations *operations = endpoint->engine->operations;
     const uint32_t before = (uint32_t)(gather->position - endpoint->out.batch_start);
     const uint32_t behind = transfer->bytes - before - gather->piece.bytes;
@@ -211,6 +315,17 @@ void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *t
                             behind > 0 ? GATHER_PIECES : GATHER_PIECES - 1,
                             NIC_POST_IMMEDIATE | NIC_POST_SIGNALED);
     operations->ring_doorbell(endpoint->link.queue_pair);
+}
+
+void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,
+                     uint32_t slot)
+{
+    struct rpc_gather *gather = &endpoint->gather;
+    if (gather->placed) {
+        post_placed(endpoint, transfer, slot);
+    } else {
+        post_gathered(endpoint, transfer);
+    }
     gather->sent[slot] = gather->open;
     end_wait(endpoint);
 }
@@ -235,10 +350,15 @@ bool rpc_gather_let_go(struct rpc_call *call)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
     struct rpc_gather *gather = &endpoint->gather;
-    if (!gather->waits || gather->open.call != call || !gather->source) {
+    if (!gather->waits || gather->open.call != call || (!gather->placed && !gather->source)) {
         return false;
     }
-    memcpy(ring_at(&endpoint->out.staging, gather->position), gather->source, gather->piece.bytes);
+    if (gather->placed) {
+        take_out(endpoint, call);
+    } else {
+        memcpy(ring_at(&endpoint->out.staging, gather->position), gather->source,
+               gather->piece.bytes);
+    }
     call->kind = 0;
     release(&gather->open, true);
     end_wait(endpoint);

@@ -55,7 +55,7 @@ uint32_t rpc_small_window(const struct nic *nic, uint32_t endpoints_max)
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static void attend(struct rpc_endpoint *endpoint, uint8_t due)
+void rpc_grow_attend(struct rpc_endpoint *endpoint, uint8_t due)
 {
     endpoint->grow.due |= due;
     endpoint->grow_attention = true;
@@ -157,6 +157,16 @@ static void say_ring_inline(struct rpc_endpoint *endpoint)
     endpoint->grow.offered = true;
 }
 
+/* Nothing is said behind FIN. */
+static void say_arena(struct rpc_endpoint *endpoint)
+{
+    const struct wire_arena word = rpc_arena_word(endpoint);
+    if (endpoint->leave != LEAVE_SAID) {
+        endpoint_say(endpoint, WIRE_ARENA, &word, sizeof(word));
+    }
+    endpoint->grow.due &= (uint8_t)~RPC_GROW_SAY_ARENA;
+}
+
 /* Whether there is a larger ring still to be made. */
 static bool may_offer_ring(const struct rpc_endpoint *endpoint)
 {
@@ -174,7 +184,7 @@ static void offer_ring(struct rpc_endpoint *endpoint)
     /* Limits that the peer has heard of already do no harm. */
     memcpy(ring_mailbox(&grow->next), endpoint->in.mailbox, sizeof(struct wire_mailbox));
     lend_now(endpoint); /* for MOVED, and for what comes behind it */
-    attend(endpoint, RPC_GROW_SAY_RING);
+    rpc_grow_attend(endpoint, RPC_GROW_SAY_RING);
     if (grow->waits) {
         raise_reply_budget(endpoint); /* RING leaves before what waits does */
     } else if (has_place(endpoint)) {
@@ -300,7 +310,7 @@ void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allow
         if (!relocate(endpoint, NULL)) {
             return;
         }
-        attend(endpoint, RPC_GROW_SAY_WANT);
+        rpc_grow_attend(endpoint, RPC_GROW_SAY_WANT);
     }
     if (calls->reply_outstanding + allowance > calls->reply_budget && may_offer_ring(endpoint)) {
         offer_ring(endpoint);
@@ -320,7 +330,7 @@ void rpc_yield_if_idle(struct rpc_endpoint *endpoint)
 {
     const uint64_t sent = endpoint->out.batches_sent;
     if (sent == endpoint->grow.idle_sent && has_spare_window(endpoint)) {
-        attend(endpoint, RPC_GROW_SAY_YIELD);
+        rpc_grow_attend(endpoint, RPC_GROW_SAY_YIELD);
     }
     endpoint->grow.idle_sent = sent;
 }
@@ -407,6 +417,9 @@ bool rpc_grow_flush(struct rpc_endpoint *endpoint)
     } else if (grow->due & RPC_GROW_SAY_RING && has_place(endpoint)) {
         say_ring_inline(endpoint);
     }
+    if (grow->due & RPC_GROW_SAY_ARENA && !grow->waits && has_place(endpoint)) {
+        say_arena(endpoint);
+    }
     if (grow->due & RPC_GROW_SAY_YIELD) {
         yield(endpoint);
     }
@@ -450,7 +463,7 @@ static const char *take_ring(struct rpc_endpoint *endpoint, const uint8_t *paylo
     grow->due &= (uint8_t)~RPC_GROW_SAY_WANT;
     endpoint->owed.allowance_max =
         rpc_peer_reply_share(endpoint, peer->ring_bytes_max, peer->request_bytes_max);
-    attend(endpoint, RPC_GROW_SAY_MOVED);
+    rpc_grow_attend(endpoint, RPC_GROW_SAY_MOVED);
     if (!endpoint->link.failing && !endpoint->reservation.open && !grow->waits) {
         relocate(endpoint, NULL); /* before replies that need it are accepted */
     }
@@ -470,13 +483,20 @@ static const char *take_moved(struct rpc_endpoint *endpoint)
 const char *rpc_grow_take_word(struct rpc_endpoint *endpoint, uint16_t kind, const uint8_t *payload,
                                uint32_t bytes)
 {
-    if (kind > WIRE_YIELD) {
+    static const uint8_t lengths[] = {[WIRE_WANT] = 0,
+                                      [WIRE_RING] = sizeof(struct wire_ring),
+                                      [WIRE_MOVED] = 0,
+                                      [WIRE_YIELD] = 0,
+                                      [WIRE_ARENA] = sizeof(struct wire_arena)};
+    if (kind > WIRE_ARENA) {
         return "a message is neither request nor response";
     }
-    if (bytes != (kind == WIRE_RING ? sizeof(struct wire_ring) : 0)) {
+    if (bytes != lengths[kind]) {
         return "a word about its ring has another length";
     }
     switch (kind) {
+    case WIRE_ARENA:
+        return rpc_arena_take_word(endpoint, payload);
     case WIRE_WANT:
         return take_want(endpoint);
     case WIRE_RING:

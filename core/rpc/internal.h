@@ -6,6 +6,7 @@
  *   lone.c      a call or reply that is alone, up to the device; message.h: shared with send.c
  *   receive.c   arrivals, checks of them, views, release
  *   gather.c    messages whose payload the device reads from a region
+ *   arena.c     payloads that the peer writes to memory of the application
  *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
  *   calls.c     call slots, deadlines, cancel
  *   endpoint.c  the link's service: memory, failure, draining, close
@@ -160,12 +161,13 @@ struct rpc_out {
     uint64_t batch_start; /* of the open batch, if batch_messages > 0 */
     uint32_t batch_messages;
     bool batch_wants_completion;
-    bool refused_for_limit;       /* an op got CRPC_E_AGAIN because of the peer's request limit */
-    uint64_t request_produced;    /* charges of all requests written */
-    uint64_t request_sent;        /* of those in batches that were sent */
-    uint64_t request_limit;       /* the peer's, as last known */
-    uint64_t batches_sent;        /* with the jumps of this side's YIELDs */
-    uint64_t batch_limit;         /* the peer's, as last known */
+    bool refused_for_limit;    /* an op got CRPC_E_AGAIN for the peer's limits or arena */
+    uint64_t request_produced; /* charges of all requests written */
+    uint64_t request_sent;     /* of those in batches that were sent */
+    uint64_t request_limit;    /* the peer's, as last known */
+    uint64_t batches_sent;     /* with the jumps of this side's YIELDs */
+    uint64_t batch_limit;      /* the peer's, as last known */
+    uint64_t heard; /* in the upper half: what the peer has said of its arena in the last batch */
     struct nic_transfer transfer; /* of the batch that was sent last; its keys are those of all */
     struct ring staging; /* our send ring; same size and positions as the peer's receive ring */
 };
@@ -238,6 +240,7 @@ struct rpc_in {
     uint32_t arrivals_head;
     uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
     uint32_t sequence_expected;
+    uint32_t returned; /* of this side's arena: WIRE_RETURNED_PLACES */
     enum rpc_fin fin;
     bool distrusted;       /* what has arrived must not be parsed */
     bool moving;           /* the peer has moved to the larger ring: grow.c looks when views end */
@@ -273,10 +276,12 @@ struct rpc_gathered {
 
 /* Messages whose payload stays in a region: gather.c. */
 struct rpc_gather {
-    bool waits;               /* the open batch ends with such a message; this is its payload: */
-    struct nic_piece piece;   /* where it is */
-    const void *source;       /* likewise, if the processor may read it; otherwise NULL */
-    uint64_t position;        /* where it would be in the send ring */
+    bool waits;             /* the open batch ends with such a message; this is its payload: */
+    struct nic_piece piece; /* where it is */
+    const void *source;     /* likewise, if the processor may read it; otherwise NULL */
+    bool placed;            /* it goes to the peer's arena: */
+    uint32_t place;
+    uint64_t position;        /* where it would be in the send ring, if it is not placed */
     struct rpc_gathered open; /* who waits for it */
     struct rpc_gathered
         *sent; /* of batches that were sent, as sent.batches; NULL = there was none yet */
@@ -287,6 +292,27 @@ struct rpc_gather {
 #define RPC_GROW_SAY_RING 0x2u
 #define RPC_GROW_SAY_MOVED 0x4u
 #define RPC_GROW_SAY_YIELD 0x8u
+#define RPC_GROW_SAY_ARENA 0x10u
+
+/* Memory of this side that the peer writes payloads to: arena.c. */
+struct rpc_arena {
+    uint64_t address;
+    uint32_t place_bytes;
+    uint32_t places; /* 0: there is none */
+    uint32_t taken;  /* a bit for each place with a payload that was not given back */
+    bool readable;   /* by the processor */
+    uint32_t *users; /* of its region */
+    struct nic_keys keys;
+};
+
+/* The same at the other side. */
+struct rpc_peer_arena {
+    uint64_t address;
+    uint32_t place_bytes;
+    uint32_t key;
+    uint32_t places; /* 0: it has lent none */
+    uint32_t used;   /* a bit for each place with a payload that was not returned */
+};
 
 /* Rings that grow: grow.c. */
 struct rpc_grow {
@@ -395,6 +421,8 @@ struct rpc_endpoint {
     struct rpc_reservation reservation;
     struct rpc_lane lane;
     struct rpc_gather gather;
+    struct rpc_arena arena;
+    struct rpc_peer_arena peer_arena;
     struct rpc_grow grow;
     crpc_endpoint_options options;
     crpc_stats stats;
@@ -491,6 +519,8 @@ static inline void rpc_messages_written(struct rpc_endpoint *endpoint, uint64_t 
     endpoint->out.produced += bytes;
 }
 
+/* Counts an op as refused. for_limit: what the peer's mailbox says may change that. Returns CRPC_E_AGAIN. */
+int32_t rpc_refuse(struct rpc_endpoint *endpoint, bool for_limit);
 /* Returns CRPC_OK if a CALL or REPLY is possible now. Otherwise counts it as refused, and returns why. */
 int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Writes the message of an op that is possible, but for its payload, and returns its place. */
@@ -580,6 +610,26 @@ bool rpc_gather_let_go(struct rpc_call *call);
 void rpc_gather_end_all(struct rpc_endpoint *endpoint);
 void rpc_gather_destroy(struct rpc_endpoint *endpoint);
 
+/* arena.c */
+struct wire_arena rpc_arena_word(const struct rpc_endpoint *endpoint);
+/* A message whose payload is in a place has arrived. Returns NULL and its address, or what is wrong with it. */
+const char *rpc_arena_take(struct rpc_endpoint *endpoint, const struct wire_place *word,
+                           uint64_t *address);
+/* The peer may use a place again that has a payload. */
+void rpc_arena_return(struct rpc_endpoint *endpoint, uint32_t place);
+void rpc_arena_destroy(struct rpc_endpoint *endpoint);
+/* The word ARENA of the peer. Returns NULL, or what is wrong with it. */
+const char *rpc_arena_take_word(struct rpc_endpoint *endpoint, const uint8_t *payload);
+/* Returns whether a place of the peer's arena is free, and which. */
+bool rpc_arena_next(const struct rpc_endpoint *endpoint, uint32_t *place);
+/* What the peer has said last. */
+static inline uint32_t rpc_arena_heard(const struct rpc_endpoint *endpoint)
+{
+    return (uint32_t)(endpoint->out.heard >> 32);
+}
+/* The peer has said which places it has returned, and not what was heard last. Returns NULL, or what is wrong with it. */
+const char *rpc_arena_hear(struct rpc_endpoint *endpoint, uint32_t returned);
+
 /* calls.c */
 static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
 {
@@ -659,6 +709,8 @@ uint64_t rpc_first_ring_bytes(const crpc_endpoint_options *options);
 uint32_t rpc_first_window(const struct rpc_engine *engine, const crpc_endpoint_options *options);
 /* The first window of those that do not have their full size from the start. */
 uint32_t rpc_small_window(const struct nic *nic, uint32_t endpoints_max);
+/* Something is to be said: RPC_GROW_SAY_*. */
+void rpc_grow_attend(struct rpc_endpoint *endpoint, uint8_t due);
 /* A call is not possible: what may grow, so that it is, grows. */
 void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allowance);
 /* Says what is due, as far as possible now. Returns false if nothing else may be sent yet. */

@@ -35,7 +35,7 @@ static inline void rpc_write_batch_in(const struct rpc_endpoint *endpoint,
     uint8_t *const place = staging->address + offset;
     rpc_store_words(place, endpoint->in.request_published, endpoint->in.batch_published);
     rpc_store_words(place + 16, (uint32_t)endpoint->out.batches_sent | (uint64_t)bytes << 32,
-                    messages | (uint64_t)flags << 16);
+                    messages | (uint64_t)flags << 16 | (uint64_t)endpoint->in.returned << 32);
     transfer->local_address = (uint64_t)(uintptr_t)place;
     transfer->remote_address =
         endpoint->peer.ring_address + (offset & (endpoint->peer.ring_bytes - 1));

@@ -72,16 +72,18 @@ struct batch_header {
     uint64_t request_limit;
     uint64_t batch_limit;
     uint64_t sequence_and_bytes;
-    uint64_t count_and_flags; /* and zero */
+    uint64_t count_and_flags; /* and what is returned */
 };
 
-static inline struct batch_header load_batch_header(const uint8_t *place)
+/* What is said of the peer's arena is zero in it, unless that is new. */
+static inline struct batch_header load_batch_header(const struct rpc_endpoint *endpoint,
+                                                    const uint8_t *place)
 {
     const uint64_t *words = (const uint64_t *)(const void *)place;
     return (struct batch_header){.request_limit = wire_load(&words[0]),
                                  .batch_limit = wire_load(&words[1]),
                                  .sequence_and_bytes = wire_load(&words[2]),
-                                 .count_and_flags = wire_load(&words[3])};
+                                 .count_and_flags = wire_load(&words[3]) ^ endpoint->out.heard};
 }
 
 /* Most have these bytes, are next in the sequence, and have messages and no flags. */
@@ -125,15 +127,21 @@ static inline void begin(struct rpc_endpoint *endpoint, uint64_t count_and_flags
     endpoint->in.parsed += WIRE_BATCH_HEADER_BYTES;
 }
 
-/* A batch that is not as most are: it has FIN, or comes behind one that has. False if the connection has ended over it. */
+/* A batch that is not as most are: it has FIN, or comes behind one that has, or returns places of an arena. False if the connection has ended over it. */
 static __attribute__((cold, noinline)) bool begin_odd(struct rpc_endpoint *endpoint, uint32_t bytes,
                                                       uint64_t request_limit, uint64_t batch_limit,
                                                       uint64_t sequence_and_bytes,
                                                       uint64_t count_and_flags)
 {
+    const char *fault = NULL;
+    if (count_and_flags >> 32) {
+        fault = rpc_arena_hear(endpoint, (uint32_t)((count_and_flags ^ endpoint->out.heard) >> 32));
+        count_and_flags = (uint32_t)count_and_flags;
+    }
     const bool plain = batch_plain(endpoint, sequence_and_bytes, count_and_flags, bytes);
-    const char *fault =
-        plain ? NULL : batch_fault(endpoint, sequence_and_bytes, count_and_flags, bytes);
+    if (!fault && !plain) {
+        fault = batch_fault(endpoint, sequence_and_bytes, count_and_flags, bytes);
+    }
     if (!fault && !endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
         fault = grants_too_much;
     }
@@ -190,7 +198,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
         rpc_grow_swap(endpoint);
     }
     const struct batch_header header =
-        load_batch_header(ring_at(&endpoint->in.ring, endpoint->in.parsed));
+        load_batch_header(endpoint, ring_at(&endpoint->in.ring, endpoint->in.parsed));
     if (!usual(endpoint, &header, bytes)) {
         return begin_unusual(endpoint, &header, bytes);
     }
@@ -360,8 +368,45 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     return NULL;
 }
 
-/* Why the message that is parsed next is no word, or not a good one; *bytes: what it takes. */
-static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
+/* A message whose payload is in this side's arena. It is taken as one whose payload is what says where. */
+static const char *take_placed(struct rpc_endpoint *endpoint, struct rpc_header header,
+                               const uint8_t *place, struct output *output)
+{
+    struct wire_place word;
+    uint64_t address;
+    bool given = true;
+    if (header.payload_bytes != sizeof(word)) {
+        return "what says where a payload is has another length";
+    }
+    wire_copy(&word, place + WIRE_HEADER_BYTES);
+    const char *fault = rpc_arena_take(endpoint, &word, &address);
+    if (fault) {
+        return fault;
+    }
+    const uint8_t *payload = (const uint8_t *)(uintptr_t)address;
+    endpoint->in.last_was_request = rpc_header_kind(header) == WIRE_REQUEST_PLACED;
+    if (endpoint->in.last_was_request) {
+        fault = take_request(endpoint, &header, payload, output->next);
+    } else {
+        header.payload_bytes = word.bytes; /* takes no part in limits */
+        fault = take_response(endpoint, &header, payload, output->next, &given);
+    }
+    if (fault) {
+        return fault;
+    }
+    if (!given) {
+        rpc_arena_return(endpoint, word.place);
+        return NULL;
+    }
+    endpoint->stats.bytes_received += word.bytes;
+    output->next->flags = CRPC_COMPLETION_PLACED;
+    output->next->payload_bytes = word.bytes;
+    output->next++;
+    return NULL;
+}
+
+/* Why the message that is parsed next is no word or placed message, or not a good one; *bytes: what it takes. */
+static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes, struct output *output)
 {
     const uint8_t *place = ring_at(&endpoint->in.ring, endpoint->in.parsed);
     const uint64_t bytes_left = endpoint->in.batch_end - endpoint->in.parsed;
@@ -374,6 +419,9 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
         return "a message has reserved bits set";
     }
     const uint16_t kind = rpc_header_kind(header);
+    if (kind == WIRE_REQUEST_PLACED || kind == WIRE_RESPONSE_PLACED) {
+        return take_placed(endpoint, header, place, output);
+    }
     if ((endpoint->lane.lane || kind >= WIRE_WANT) &&
         (header.call_id | header.limit_or_status | rpc_header_method(header))) {
         return "a word has reserved bits set";
@@ -382,12 +430,14 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes)
         endpoint, kind, place + WIRE_HEADER_BYTES, header.payload_bytes);
 }
 
-/* What is neither request nor response may be a word. Its header is loaded anew: a call from the
- * loop that parses the others would cost each of them. False if the connection has ended over it. */
-static __attribute__((cold, noinline)) bool take_word(struct rpc_endpoint *endpoint)
+/* What is neither request nor response may be a word, or one of both whose payload is placed. Its header is loaded anew: a
+ * call from the loop that parses the others would cost each of them. The output has room. False if the connection has ended
+ * over it. */
+static __attribute__((cold, noinline)) bool take_word(struct rpc_endpoint *endpoint,
+                                                      struct output *output)
 {
     uint64_t bytes;
-    const char *fault = word_fault(endpoint, &bytes);
+    const char *fault = word_fault(endpoint, &bytes, output);
     if (fault) {
         link_violated(&endpoint->link, "%s", fault);
         return false;
@@ -420,10 +470,10 @@ take_message(struct rpc_endpoint *endpoint, const struct rpc_header *header, con
 
 /* False if the connection has ended over what was no good message. */
 static __attribute__((cold, noinline)) bool after_fault(struct rpc_endpoint *endpoint,
-                                                        const char *fault)
+                                                        const char *fault, struct output *output)
 {
     if (fault == a_word) {
-        return take_word(endpoint);
+        return take_word(endpoint, output);
     }
     link_violated(&endpoint->link, "%s", fault);
     return false;
@@ -472,7 +522,7 @@ static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoin
     output->next = cursor.next;
     endpoint->in.parsed = endpoint->in.batch_end - cursor.bytes_left;
     endpoint->in.batch_left = cursor.messages_left;
-    return likely(!fault) || after_fault(endpoint, fault);
+    return likely(!fault) || after_fault(endpoint, fault, output);
 }
 
 static inline void end_batch(struct rpc_endpoint *endpoint)
@@ -493,7 +543,7 @@ static inline bool take_last_message(struct rpc_endpoint *endpoint, struct outpu
                             ? no_fit
                             : take_message(endpoint, &header, place, output->next, &given);
     if (unlikely(fault)) {
-        return after_fault(endpoint, fault);
+        return after_fault(endpoint, fault, output);
     }
     output->next += given;
     end_batch(endpoint);
@@ -564,8 +614,9 @@ static __attribute__((noinline)) uint32_t take_odd(struct rpc_endpoint *endpoint
     const char *fault = take_message(endpoint, &header, place, completion, &given);
     begin(endpoint, 1, bytes);
     if (unlikely(fault)) {
-        given = false;
-        after_fault(endpoint, fault);
+        struct output output = {.next = completion, .end = completion + 1};
+        after_fault(endpoint, fault, &output);
+        given = output.next != completion;
     } else {
         end_batch(endpoint);
     }
@@ -617,7 +668,7 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     chain_push(&endpoint->engine->release, &endpoint->release_link);
     store_first();
     const uint8_t *place = ring_at(&in->ring, in->parsed);
-    const struct batch_header batch = load_batch_header(place);
+    const struct batch_header batch = load_batch_header(endpoint, place);
     if (!usual(endpoint, &batch, (uint32_t)bytes)) {
         return begin_unusual(endpoint, &batch, (uint32_t)bytes)
                    ? parse_alone(endpoint, completions, capacity)
@@ -635,7 +686,7 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     const struct rpc_header header = rpc_load_header(place);
     if (unlikely(wire_charge(header.payload_bytes) != bytes)) {
         begin(endpoint, 1, (uint32_t)bytes);
-        after_fault(endpoint, no_fit);
+        link_violated(&endpoint->link, "%s", no_fit);
         return 0;
     }
     if (header.method_and_kind == WIRE_RESPONSE << 16) {
@@ -742,6 +793,9 @@ static bool view_lies_in(const struct ring *ring, const crpc_completion *complet
 
 bool rpc_view_valid(const struct rpc_endpoint *endpoint, const crpc_completion *completion)
 {
+    if (completion->flags & CRPC_COMPLETION_PLACED) {
+        return rpc_arena_holds(endpoint, completion->payload, completion->payload_bytes);
+    }
     return completion->view == endpoint->engine->epoch &&
            (view_lies_in(&endpoint->in.ring, completion) ||
             view_lies_in(&endpoint->grow.old, completion));

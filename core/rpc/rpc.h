@@ -141,6 +141,18 @@ int32_t rpc_region_prepare(struct rpc_endpoint *endpoint, struct rpc_region *reg
  * device reads it, until the op has completed. Returns as they do and as rpc_region_prepare. */
 int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_region *region);
 
+/* ---- Arenas ---------------------------------------------------------------------------------- */
+
+/* Lends the peer memory of a region, which contains it: `places` (at most WIRE_PLACES_MAX) of place_bytes each, from `address`
+ * on. Its payloads from regions land there. Until the endpoint is gone, the region has a user more. Returns CRPC_OK;
+ * CRPC_E_STATE: the endpoint is not connected, or has an arena; and errors of the device. */
+int32_t rpc_arena_lend(struct rpc_endpoint *endpoint, struct rpc_region *region, uint64_t address,
+                       uint32_t place_bytes, uint32_t places, crpc_error *error);
+/* The peer may use the place of this payload again. Returns CRPC_OK; CRPC_E_STALE: there is none. */
+int32_t rpc_arena_give_back(struct rpc_endpoint *endpoint, uint64_t payload);
+/* Returns whether the processor finds a payload there that was not given back. */
+bool rpc_arena_holds(const struct rpc_endpoint *endpoint, uint64_t payload, uint64_t bytes);
+
 /* ---- Endpoints ------------------------------------------------------------------------------- */
 
 /* Returns the links of the engine, for link_connect, link_listener_open and so on. Their options

@@ -17,7 +17,7 @@ void rpc_make_urgent(struct rpc_endpoint *endpoint)
     list_append(&endpoint->engine->urgent, &endpoint->work_link);
 }
 
-static __attribute__((cold, noinline)) int32_t refuse(struct rpc_endpoint *endpoint, bool for_limit)
+__attribute__((cold, noinline)) int32_t rpc_refuse(struct rpc_endpoint *endpoint, bool for_limit)
 {
     endpoint->stats.refused++;
     endpoint->out.refused_for_limit =
@@ -53,7 +53,8 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     if (endpoint->call_bar == CRPC_E_DISCONNECTED) {
         return CRPC_E_DISCONNECTED; /* there was no memory */
     }
-    return refuse(endpoint, endpoint->out.request_produced + charge > endpoint->out.request_limit);
+    return rpc_refuse(endpoint,
+                      endpoint->out.request_produced + charge > endpoint->out.request_limit);
 }
 
 /* Not inlined, since its frame would be that of each call. */
@@ -117,7 +118,7 @@ static __attribute__((cold, noinline)) int32_t reply_impossible(struct rpc_endpo
     if (op->payload_bytes >= owed->reply_bytes_bound) {
         return CRPC_E_TOO_BIG;
     }
-    return refuse(endpoint, false);
+    return rpc_refuse(endpoint, false);
 }
 
 static inline void book_reply(struct rpc_endpoint *endpoint, struct rpc_request *owed,
@@ -468,12 +469,19 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
     const struct wire_mailbox *mailbox = endpoint->read.landing;
     uint64_t request_limit = wire_load(&mailbox->request_limit);
     uint64_t batch_limit = wire_load(&mailbox->batch_limit);
+    uint32_t returned = wire_load(&mailbox->returned);
     if (wire_load(&mailbox->nonce) != endpoint->link.peer.nonce) {
         link_violated(&endpoint->link, "%s", "its mailbox is not that of this connection");
         return;
     }
     if (!endpoint_merge_limits(endpoint, request_limit, batch_limit)) {
         link_violated(&endpoint->link, "%s", "its mailbox grants more than there is");
+        return;
+    }
+    const char *fault =
+        returned == rpc_arena_heard(endpoint) ? NULL : rpc_arena_hear(endpoint, returned);
+    if (fault) {
+        link_violated(&endpoint->link, "%s", fault);
         return;
     }
     if (needs_limits(endpoint)) {

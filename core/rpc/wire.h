@@ -48,8 +48,8 @@ static inline uint32_t wire_payload_max(uint64_t charge)
 /* Room in each ring for a batch that only carries FIN. */
 #define WIRE_FIN_BYTES WIRE_BATCH_HEADER_BYTES
 
-/* Room in each ring for what the two sides say of rings and windows (grow.c). */
-#define WIRE_GROW_BYTES 256u
+/* Room in each ring for what the two sides say of rings, windows and arenas (grow.c, arena.c). */
+#define WIRE_GROW_BYTES 352u
 
 /* Room in each ring for the words of a lane, if there is one. They are few: docs/wire.md, "Lanes". */
 #define WIRE_WORDS_BYTES 1024u
@@ -77,7 +77,8 @@ struct wire_mailbox {
     uint64_t batch_limit;   /* total batches that the peer may ever have sent */
     uint64_t nonce;         /* of this connection */
     uint32_t flags;         /* WIRE_MAILBOX_CLOSING */
-    uint32_t zero[9];
+    uint32_t returned;      /* as in a batch's header */
+    uint32_t zero[8];
 };
 static_assert(sizeof(struct wire_mailbox) == 64, "mailbox");
 
@@ -90,14 +91,15 @@ struct wire_batch {
     uint32_t bytes;         /* of the batch, this header included */
     uint16_t message_count; /* 0 is only allowed with FIN */
     uint16_t flags;         /* WIRE_BATCH_FIN */
-    uint32_t zero;
+    uint32_t returned;      /* which places of the sender's arena the receiver may use again */
 };
 static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES &&
                   offsetof(struct wire_batch, batch_limit) == 8 &&
                   offsetof(struct wire_batch, sequence) == 16 &&
                   offsetof(struct wire_batch, bytes) == 20 &&
                   offsetof(struct wire_batch, message_count) == 24 &&
-                  offsetof(struct wire_batch, flags) == 26,
+                  offsetof(struct wire_batch, flags) == 26 &&
+                  offsetof(struct wire_batch, returned) == 28,
               "batch header: it is read and written as four words");
 
 #define WIRE_MESSAGES_MAX UINT16_MAX
@@ -115,6 +117,11 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES &&
 #define WIRE_MOVED 9u /* nothing: alone in the first batch that is in the receiver's largest ring */
 #define WIRE_YIELD                                                                                 \
     10u /* nothing: the sender gives back what was lent to it of the receiver's window */
+
+#define WIRE_ARENA 11u /* struct wire_arena: the receiver may write payloads there */
+/* Messages whose payload is in a place of the receiver's arena: struct wire_place. */
+#define WIRE_REQUEST_PLACED 12u
+#define WIRE_RESPONSE_PLACED 13u
 
 /* In the immediate of the batch with MOVED. */
 #define WIRE_IMMEDIATE_MOVED 0x80000000u
@@ -172,6 +179,43 @@ struct wire_ring {
     uint32_t zero;
 };
 static_assert(sizeof(struct wire_ring) == 16, "a word");
+
+#define WIRE_PLACES_MAX 24u
+
+/* An arena: so many places, one behind the other. */
+struct wire_arena {
+    uint64_t address;
+    uint32_t place_bytes;
+    uint32_t key;
+    uint32_t places; /* 1..WIRE_PLACES_MAX */
+    uint32_t zero;
+};
+static_assert(sizeof(struct wire_arena) == 24, "a word");
+
+struct wire_place {
+    uint32_t place;
+    uint32_t bytes; /* of the payload, which begins with the place */
+};
+
+/* What has been returned of an arena, in one number that tells which of two is newer: the lower bits change, one for each
+ * place when it is returned, and the upper ones count the returns. */
+#define WIRE_RETURNED_PLACES ((1u << WIRE_PLACES_MAX) - 1)
+
+/* The number when this place has been returned, too. */
+static inline uint32_t wire_return(uint32_t returned, uint32_t place)
+{
+    return (returned ^ 1u << place) + (1u << WIRE_PLACES_MAX);
+}
+
+/* By how many returns `newer` is ahead of `older`, which it may be by half of what the count counts; 0 or above that: it is
+ * not. */
+static inline uint32_t wire_returns_between(uint32_t older, uint32_t newer)
+{
+    return ((newer >> WIRE_PLACES_MAX) - (older >> WIRE_PLACES_MAX)) &
+           (UINT32_MAX >> WIRE_PLACES_MAX);
+}
+
+#define WIRE_RETURNS_MAX ((UINT32_MAX >> WIRE_PLACES_MAX) / 2)
 
 /* The body of an endpoint's hello. */
 struct wire_endpoint {

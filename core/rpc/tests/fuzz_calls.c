@@ -142,7 +142,7 @@ static void write_batch(struct fuzz_input *input)
         header.flags = fuzz_half(input);
         break;
     case 7:
-        header.zero = fuzz_byte(input);
+        header.returned = fuzz_byte(input);
         break;
     case 8:
         units = (uint32_t)fuzz_near(input, units);

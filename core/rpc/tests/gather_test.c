@@ -189,21 +189,12 @@ static void behind_others_of_the_same_batch(void **state)
 
 /* ---- While it cannot leave ------------------------------------------------------------------- */
 
-/* Sends as many batches as the peer takes. */
-static void close_window(void)
-{
-    while (end_of(0)->out.batches_sent < end_of(0)->out.batch_limit) {
-        assert_int_equal(pair_call(&pair, 0, 0, 100, 16, 1, 8), CRPC_OK);
-        pair_poll(&pair, 0);
-    }
-}
-
 static void nothing_is_written_behind_it_while_it_waits(void **state)
 {
     (void)state;
     crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 8};
     void *address;
-    close_window();
+    pair_close_window(&pair);
     assert_int_equal(gather_call(1, 0, 3000, 0), CRPC_OK);
     assert_true(end_of(0)->gather.waits);
     assert_int_equal(rpc_call(end_of(0), &op, NULL), CRPC_E_AGAIN);
@@ -235,7 +226,7 @@ static void a_disconnect_meanwhile(void **state)
 {
     (void)state;
     const crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 8};
-    close_window();
+    pair_close_window(&pair);
     assert_int_equal(gather_call(1, 0, 3000, 0), CRPC_OK);
     rpc_leave(&end_of(0)->link);
     assert_int_equal(rpc_call(end_of(0), &op, NULL), CRPC_E_AGAIN);
@@ -259,21 +250,6 @@ static void expect_no_end(uint32_t polls)
     }
 }
 
-static void expect_end(uint64_t user_data, int32_t status)
-{
-    for (uint32_t i = 0; i < 30; i++) {
-        pair.clock_ns += MS;
-        pair_poll(&pair, 0);
-        const crpc_completion *end = pair_find(&pair, 0, CRPC_COMPLETION_RESPONSE);
-        if (end) {
-            assert_int_equal(end->user_data, user_data);
-            assert_int_equal(end->status, status);
-            return;
-        }
-    }
-    fail_msg("call %u did not end", (unsigned)user_data);
-}
-
 /* The deadline passes while the device has not read it; with how many polls that takes, and none. */
 static void a_deadline_waits_for_the_device(void **state)
 {
@@ -282,7 +258,7 @@ static void a_deadline_waits_for_the_device(void **state)
     assert_int_equal(gather_call(1, 0, 3000, MS), CRPC_OK);
     expect_no_end(6);
     assert_int_equal(users[0], 1);
-    expect_end(1, CRPC_E_TIMEOUT);
+    pair_expect_end(&pair, 1, CRPC_E_TIMEOUT, 30);
     assert_int_equal(users[0], 0);
     const crpc_completion request = request_of(3000);
     assert_memory_equal(payload_of(&request), memory, 3000);
@@ -298,7 +274,7 @@ static void a_cancel_does_not_wait_for_the_window(void **state)
 {
     (void)state;
     const crpc_op cancel = {.opcode = CRPC_OP_CANCEL, .token = 1};
-    close_window();
+    pair_close_window(&pair);
     assert_int_equal(gather_call(1, 5, 3000, 0), CRPC_OK);
     assert_int_equal(gather_call(2, 5, 3000, 0), CRPC_E_AGAIN);
     assert_int_equal(rpc_cancel(end_of(0), &cancel), CRPC_OK);
@@ -329,7 +305,7 @@ static void a_cancel_of_another_devices_payload_waits(void **state)
     const crpc_op cancel = {.opcode = CRPC_OP_CANCEL, .token = 1};
     regions[0].fd = memfd_create("foreign", MFD_CLOEXEC);
     assert_true(regions[0].fd >= 0 && ftruncate(regions[0].fd, BYTES) == 0);
-    close_window();
+    pair_close_window(&pair);
     assert_int_equal(gather_call(1, 5, 100, 0), CRPC_OK);
     assert_true(end_of(0)->gather.waits);
     assert_int_equal(rpc_cancel(end_of(0), &cancel), CRPC_OK);
@@ -337,7 +313,7 @@ static void a_cancel_of_another_devices_payload_waits(void **state)
     assert_int_equal(users[0], 1);
     assert_int_equal(pair_poll(&pair, 1), 4);
     pair_poll(&pair, 1);
-    expect_end(1, CRPC_E_CANCELED);
+    pair_expect_end(&pair, 1, CRPC_E_CANCELED, 30);
     assert_int_equal(users[0], 0);
     close(regions[0].fd);
 }
@@ -348,7 +324,7 @@ static void a_deadline_behind_the_end(void **state)
     (void)state;
     const crpc_op op = {.opcode = CRPC_OP_CALL, .reply_bytes_max = 8};
     crpc_error error = {.status = CRPC_E_DISCONNECTED};
-    close_window();
+    pair_close_window(&pair);
     assert_int_equal(gather_call(1, 5, 3000, MS), CRPC_OK);
     link_fail(&end_of(0)->link, &error);
     pair.clock_ns += 3 * MS;
@@ -375,7 +351,7 @@ static void a_response_can_be_faster_than_the_completion(void **state)
     assert_int_equal(pair_call(&pair, 0, 0, 2, 16, 1, 8), CRPC_OK);
     assert_true(call->state == CALL_LIVE && call->user_data == 2);
     call_end(call, CRPC_E_CANCELED);
-    expect_end(2, CRPC_E_CANCELED);
+    pair_expect_end(&pair, 2, CRPC_E_CANCELED, 30);
     const crpc_completion other = request_of(16);
     assert_int_equal(pair_echo(&pair, 1, 0, &(crpc_completion){.token = other.token}, 0), CRPC_OK);
     pair_poll(&pair, 0);

@@ -33,7 +33,7 @@ static void good_ones_are_taken(void **state)
     assert_null(fault(&wire));
     wire.request_units = 0; /* takes no requests */
     assert_null(fault(&wire));
-    wire.request_units = 127 - 8; /* all but the room for FIN and for what is said of rings */
+    wire.request_units = 127 - 11; /* all but the room for FIN and for what is said of rings */
     assert_null(fault(&wire));
     wire.calls_log2 = 20;
     wire.ring_log2 = 30;
@@ -64,7 +64,7 @@ static void spoiled_ones_are_not(void **state)
     SPOIL(wire.ring_address = UINT64_MAX - 31);
     SPOIL(wire.ring_address = UINT64_MAX - 8191);
     SPOIL(wire.request_units = 1);
-    SPOIL(wire.request_units = 128 - 8);
+    SPOIL(wire.request_units = 128 - 11);
     SPOIL(wire.request_units = UINT32_MAX);
     SPOIL(wire.batch_window = 0);
     SPOIL(wire.batch_window = 1);

@@ -107,8 +107,8 @@ MUTATIONS = [
     ("a call ends while the device reads its payload", "calls.c", "if (likely(call->kind != CALL_GATHERED) || rpc_gather_let_go(call)) {", "if (1) {"),
     ("a batch is written to behind a payload in a region", "send.c", "endpoint->gather.waits   ? CRPC_E_AGAIN", "0   ? CRPC_E_AGAIN"),
     ("a larger ring counts for requests before the peer has moved to it", "grow.c",
-     "    attend(endpoint, RPC_GROW_SAY_RING);\n",
-     "    attend(endpoint, RPC_GROW_SAY_RING); endpoint->in.request_share = rpc_request_share(&endpoint->options);\n"),
+     "    rpc_grow_attend(endpoint, RPC_GROW_SAY_RING);\n",
+     "    rpc_grow_attend(endpoint, RPC_GROW_SAY_RING); endpoint->in.request_share = rpc_request_share(&endpoint->options);\n"),
     ("a ring goes while its views are read", "grow.c",
      "    grow->old = in->ring;\n", "    ring_destroy(&in->ring, endpoint->engine->nic);\n"),
     ("what waits is sent before this side has moved", "grow.c", "    return !grow->waits;\n", "    return true;\n"),
@@ -116,17 +116,29 @@ MUTATIONS = [
     ("a place that is written to is left behind", "grow.c", "reserved ? WIRE_BATCH_HEADER_BYTES", "0 ? WIRE_BATCH_HEADER_BYTES"),
     ("the small send ring goes while the device may read it", "grow.c",
      "    grow->waits = false;\n", "    grow->waits = false; ring_destroy(&grow->staging_old, endpoint->engine->nic);\n"),
-    ("nobody asks for a larger ring", "grow.c", "        attend(endpoint, RPC_GROW_SAY_WANT);\n", ""),
+    ("nobody asks for a larger ring", "grow.c", "        rpc_grow_attend(endpoint, RPC_GROW_SAY_WANT);\n", ""),
     ("more is lent than there is", "grow.c", "    return left > kept ? (uint32_t)(left - kept) : 0;", "    return 1024;"),
     ("what is lent is not counted", "grow.c", "    engine->window_sum += more;\n", ""),
     ("limits from before a YIELD count after it", "grow.c", "    endpoint->out.batches_sent += WIRE_YIELD_JUMP;\n", ""),
     ("a side keeps what it gives back", "grow.c",
      "    endpoint->out.batch_limit = endpoint->out.batches_sent + endpoint->peer.batch_window_first;\n",
      "    endpoint->out.batch_limit += WIRE_YIELD_JUMP;\n"),
+    ("a place is written to again before it was returned", "gather.c", "    endpoint->peer_arena.used |= 1u << place;\n", ""),
+    ("what was returned before counts as news", "arena.c", "    if (count > WIRE_RETURNS_MAX) {\n", "    if (0) {\n"),
+    ("a call leaves that has ended, and its payload with it", "gather.c",
+     "        take_out(endpoint, call);\n", "        (void)take_out;\n"),
+    ("a batch leaves before its payload", "gather.c",
+     "    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);\n"
+     "    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;\n"
+     "    endpoint->stats.bytes_sent += payload.bytes;\n"
+     "    operations->post_write_immediate(endpoint->link.queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n",
+     "    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;\n"
+     "    operations->post_write_immediate(endpoint->link.queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n"
+     "    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);\n"),
     ("payloads stay in use when their connection has ended", "endpoint.c", "    rpc_gather_end_all(endpoint);\n", ""),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_check.c", "sim_gather.c", "sim_lane.c", "sim_world.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_arena.c", "sim_check.c", "sim_gather.c", "sim_lane.c", "sim_world.c"]
 
 
 if __name__ == "__main__":

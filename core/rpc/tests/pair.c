@@ -136,3 +136,27 @@ void pair_round_trip(struct pair *pair, uint32_t connection)
     assert_int_equal(response->payload_bytes, 40);
     assert_int_equal(*(const uint8_t *)(uintptr_t)response->payload, 0x5a);
 }
+
+void pair_close_window(struct pair *pair)
+{
+    const struct rpc_endpoint *endpoint = pair->endpoint[0][0];
+    while (endpoint->out.batches_sent < endpoint->out.batch_limit) {
+        assert_int_equal(pair_call(pair, 0, 0, 100, 16, 1, 8), CRPC_OK);
+        pair_poll(pair, 0);
+    }
+}
+
+void pair_expect_end(struct pair *pair, uint64_t user_data, int32_t status, uint32_t polls)
+{
+    for (uint32_t i = 0; i < polls; i++) {
+        pair->clock_ns += 1000000;
+        pair_poll(pair, 0);
+        const crpc_completion *end = pair_find(pair, 0, CRPC_COMPLETION_RESPONSE);
+        if (end) {
+            assert_int_equal(end->user_data, user_data);
+            assert_int_equal(end->status, status);
+            return;
+        }
+    }
+    fail_msg("call %u did not end", (unsigned)user_data);
+}

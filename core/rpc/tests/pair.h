@@ -55,6 +55,10 @@ int32_t pair_call(struct pair *pair, uint32_t side, uint32_t connection, uint64_
 /* Replies to a request with its own bytes. */
 int32_t pair_echo(struct pair *pair, uint32_t side, uint32_t connection,
                   const crpc_completion *request, uint8_t flags);
+/* Sends as many batches of side 0, on the first connection, as the peer takes. */
+void pair_close_window(struct pair *pair);
+/* Polls side 0, a millisecond later each time, until a call ends: it must be this one, with this status, by so many polls. */
+void pair_expect_end(struct pair *pair, uint64_t user_data, int32_t status, uint32_t polls);
 /* One call there and back, in full: proof that the connection works. */
 void pair_round_trip(struct pair *pair, uint32_t connection);
 

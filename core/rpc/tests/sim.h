@@ -9,6 +9,7 @@
  *   sim_check.c    what a poll gave, and what must hold
  *   sim_lane.c     the same of lanes
  *   sim_gather.c   payloads from regions
+ *   sim_arena.c    payloads that land in arenas
  *   simulate.c     episodes, command line, TAP
  */
 #ifndef CORE_RPC_TESTS_SIM_H
@@ -27,6 +28,8 @@
 #define SIM_LANE_OPS 256u /* more than are ever open */
 #define SIM_GATHER_SLOTS 6u
 #define SIM_GATHER_BYTES 8192u
+#define SIM_PLACES 3u
+#define SIM_PLACE_BYTES 8192u
 
 struct sim_call {
     uint32_t request_bytes;
@@ -39,6 +42,7 @@ struct sim_call {
     bool delivered; /* to the peer's application */
     bool replied;
     bool completed;
+    bool may_vanish; /* it has not left at once, and its payload would go to an arena */
     int32_t status;
     uint32_t after_slot; /* what the peer's box must have there at least when the call comes */
     uint64_t after;      /* 0 = anything */
@@ -94,6 +98,21 @@ struct sim_gather {
     struct sim_gather_slot slots[SIM_GATHER_SLOTS];
 };
 
+struct sim_view {
+    const uint8_t *address; /* NULL = none */
+    uint32_t bytes;
+    uint64_t key;
+};
+
+/* An arena that a side lends. */
+struct sim_arena {
+    uint32_t users;
+    uint32_t places; /* 0: not lent */
+    struct rpc_region region;
+    struct sim_view held[SIM_PLACES];
+    uint8_t memory[SIM_PLACES * SIM_PLACE_BYTES] __attribute__((aligned(16)));
+};
+
 struct sim_request {
     uint64_t token;
     uint32_t number; /* in the peer's book */
@@ -133,18 +152,13 @@ struct sim_side {
     uint32_t reserved_request; /* index in requests, of a reserved reply */
     struct sim_lane lane;
     struct sim_gather gather;
+    struct sim_arena arena;
 };
 
 /* A malformed batch. */
 struct sim_lie {
     struct wire_batch header;
     struct wire_message message[4]; /* the second and fourth stand for payload */
-};
-
-struct sim_view {
-    const uint8_t *address;
-    uint32_t bytes;
-    uint64_t key;
 };
 
 struct sim_engine {
@@ -173,6 +187,8 @@ enum sim_count {
     SIM_REVOKES,
     SIM_LIVES, /* lanes made again */
     SIM_GATHERED,
+    SIM_PLACED,
+    SIM_VANISHED,
     SIM_RINGS_GROWN,
     SIM_WINDOWS_BACK,
     SIM_COUNTS
@@ -194,8 +210,10 @@ struct sim {
     struct random_generator gather_random;
     uint32_t gather_percent; /* of the messages */
     int gather_fd;
-    bool abrupt; /* all engines end while tasks may wait */
-    bool heavy;  /* most messages are as long as they can be, so that rings fill up */
+    struct random_generator arena_random;
+    uint32_t arena_percent; /* of the steps */
+    bool abrupt;            /* all engines end while tasks may wait */
+    bool heavy;             /* most messages are as long as they can be, so that rings fill up */
     struct sim_side sides[SIM_SIDES_MAX]; /* each begins with its own connection */
     uint64_t counts[SIM_COUNTS];          /* of all episodes */
 };
@@ -233,6 +251,20 @@ bool sim_gather_wanted(struct sim *sim);
 int32_t sim_gather_submit(struct sim_side *side, const crpc_op *op, const void *bytes);
 /* An op has completed: its payload may change. */
 void sim_gather_done(struct sim_side *side, uint8_t opcode, uint64_t user_data);
+
+/* sim_arena.c */
+void sim_arena_choose(struct sim *sim, uint64_t seed);
+void sim_arena_side(struct sim_side *side);
+/* All engines have ended: nothing is in use. */
+void sim_arena_close(const struct sim *sim);
+/* Lends something, or gives something back. */
+void sim_arena_act(struct sim *sim);
+/* Makes a call large at times, if the peer has lent an arena. Returns whether it did: then the payload should be in a region. */
+bool sim_arena_choose_bytes(struct sim_side *side, crpc_op *op);
+/* A message has come whose payload is in an arena. */
+void sim_arena_take(struct sim_side *side, const crpc_completion *completion, uint64_t key);
+/* Returns whether what the peer writes lands in the side's arena, where it must be allowed to. */
+bool sim_arena_watch(struct sim_side *side, uint64_t address, uint32_t bytes);
 
 /* sim_lane.c */
 void sim_lanes_choose(struct sim *sim, uint64_t seed);

@@ -177,16 +177,19 @@ static void call(struct sim *sim, struct sim_side *side)
     }
     while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
         crpc_op op = choose_call(sim, side);
+        const bool large = sim_arena_choose_bytes(side, &op);
         if (op.payload_bytes <= sizeof(payload)) {
             simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
         struct sim_call after = {0};
-        int32_t status = sim_gather_wanted(sim) ? sim_gather_submit(side, &op, payload)
-                                                : sim_lane_call(side, &op, payload, &after);
+        int32_t status = large || sim_gather_wanted(sim)
+                             ? sim_gather_submit(side, &op, payload)
+                             : sim_lane_call(side, &op, payload, &after);
         if (status == CRPC_OK) {
             struct sim_call *booked = book_call(side, &op);
             booked->after_slot = after.after_slot;
             booked->after = after.after;
+            booked->may_vanish = side->endpoint->gather.waits && side->endpoint->gather.placed;
         } else {
             check_refusal(sim, side, &op, status);
             break;
@@ -574,6 +577,7 @@ void sim_act(struct simulation *base)
     uint32_t choice = random_below(random, 100);
     sim_late(sim, false);
     sim_lane_act(sim);
+    sim_arena_act(sim);
     if (choice < 55) {
         memory_fabric_step(sim->base.fabric);
     } else if (choice < 72) {

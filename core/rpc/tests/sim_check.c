@@ -15,8 +15,8 @@ struct sim_side *sim_side_of(struct sim *sim, const struct sim_engine *engine, u
 
 /* ---- Views: right when given, and until the next poll ---------------------------------------- */
 
-static void keep_view(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion,
-                      uint64_t key, const char *what)
+static void keep_view(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
+                      const crpc_completion *completion, uint64_t key, const char *what)
 {
     const uint8_t *address = (const uint8_t *)(uintptr_t)completion->payload;
     if (completion->payload % 16 != 0) {
@@ -24,6 +24,10 @@ static void keep_view(struct sim *sim, struct sim_engine *engine, const crpc_com
     }
     if (!simulation_matches(address, completion->payload_bytes, key)) {
         simulation_fail(&sim->base, "a %s's payload is wrong on arrival", what);
+    }
+    if (completion->flags & CRPC_COMPLETION_PLACED) {
+        sim_arena_take(side, completion, key);
+        return;
     }
     engine->views[engine->view_count++] =
         (struct sim_view){.address = address, .bytes = completion->payload_bytes, .key = key};
@@ -41,9 +45,34 @@ void sim_check_views(struct sim *sim, struct sim_engine *engine)
 
 /* ---- Completions ----------------------------------------------------------------------------- */
 
+static bool request_matches(const struct sim_side *side, uint32_t number,
+                            const crpc_completion *completion)
+{
+    const struct sim_call *book = &side->calls[number];
+    return completion->payload_bytes == book->request_bytes && completion->method == book->method &&
+           completion->reply_bytes_max == book->reply_bytes_max &&
+           simulation_matches((const uint8_t *)(uintptr_t)completion->payload,
+                              completion->payload_bytes, sim_key(side, number, false));
+}
+
+/* Skips calls that ended before they left, and were taken out of their batch. Their completion may not have been polled for. */
+static void skip_vanished(struct sim_side *side, const crpc_completion *completion)
+{
+    const struct sim_side *peer = side->peer;
+    for (; side->requests_seen < peer->call_count; side->requests_seen++) {
+        const struct sim_call *book = &peer->calls[side->requests_seen];
+        if (!book->may_vanish || !(book->cancel_asked || book->has_deadline) ||
+            request_matches(peer, side->requests_seen, completion)) {
+            return;
+        }
+        side->sim->counts[SIM_VANISHED]++;
+    }
+}
+
 static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
                          const crpc_completion *completion)
 {
+    skip_vanished(side, completion);
     uint32_t number = side->requests_seen++;
     struct sim_call *book = &side->peer->calls[number];
     if (number >= side->peer->call_count) {
@@ -59,7 +88,7 @@ static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_
     }
     book->delivered = true;
     sim_lane_request(side, book);
-    keep_view(sim, engine, completion, sim_key(side->peer, number, false), "request");
+    keep_view(sim, engine, side, completion, sim_key(side->peer, number, false), "request");
     if (side->request_count == SIM_REQUESTS_MAX) {
         simulation_fail(&sim->base, "more requests are open than there are call slots");
         return;
@@ -117,7 +146,7 @@ static void take_response(struct sim *sim, struct sim_engine *engine, struct sim
         if (completion->payload_bytes != book->reply_bytes) {
             simulation_fail(&sim->base, "the reply to call %u changed its length", number);
         }
-        keep_view(sim, engine, completion, sim_key(side, number, true), "reply");
+        keep_view(sim, engine, side, completion, sim_key(side, number, true), "reply");
     } else if (completion->status >= 0) {
         simulation_fail(&sim->base, "call %u has no reply", number);
     }
@@ -251,7 +280,9 @@ void sim_watch(void *argument, struct nic *target, uint32_t queue_pair_number, u
             address - sim->sides[i].words_address < LINK_WORDS * sizeof(struct link_word)) {
             continue;
         }
-        watch_ring(sim, endpoint, address, bytes);
+        if (!sim_arena_watch(&sim->sides[i], address, bytes)) {
+            watch_ring(sim, endpoint, address, bytes);
+        }
     }
 }
 
@@ -266,7 +297,9 @@ static void check_shares(struct sim *sim, const struct sim_side *side)
     }
     const uint64_t unread = endpoint->in.arrived - endpoint->in.released;
     const uint64_t requests = peer->out.request_sent - endpoint->in.request_consumed;
-    if (unread > requests + endpoint->calls.reply_outstanding + WIRE_FIN_BYTES) {
+    const uint64_t word =
+        side->peer->arena.places ? wire_charge(sizeof(struct wire_arena)) : 0; /* that lends it */
+    if (unread > requests + endpoint->calls.reply_outstanding + WIRE_FIN_BYTES + word) {
         simulation_fail(&sim->base, "%llu bytes are unread, for which there is no room",
                         (unsigned long long)unread);
     }

@@ -106,6 +106,7 @@ static void make_side(struct sim *sim, struct sim_side *side, struct sim_engine 
     memset(side, 0, sizeof(*side));
     side->sim = sim;
     sim_gather_side(side);
+    sim_arena_side(side);
     side->index = (uint32_t)(side - sim->sides);
     side->engine = engine;
     if (lane) {
@@ -212,6 +213,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     late_times_choose(&sim->late, ~sim->base.seed);
     sim_lanes_choose(sim, sim->base.seed ^ 0x6c616e65);
     sim_gather_open(sim, sim->base.seed ^ 0x67617468);
+    sim_arena_choose(sim, sim->base.seed ^ 0x6172656e);
     random_seed(&sim->run_random, sim->base.seed ^ 0x72756e73);
     sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
@@ -274,5 +276,6 @@ void sim_close(struct simulation *base)
         sim->engines[i].nic->operations->close(sim->engines[i].nic);
     }
     sim_gather_close(sim);
+    sim_arena_close(sim);
     simulation_close(&sim->base);
 }

@@ -151,6 +151,8 @@ int main(int argc, char **argv)
                                         "of them revoked",
                                         "lanes made again",
                                         "payloads from regions",
+                                        "of them in arenas",
+                                        "calls taken out of their batch",
                                         "rings that grew",
                                         "windows given back",
                                         NULL};

@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# lanes_test.sh LIBRARY_FOLDER ADDRESS: builds the programs in docs/lanes.md exactly as printed, and runs them over the device that has the
-# address. Prints TAP.
-library=$1 address=$2
+# pair_test.sh LIBRARY_FOLDER ADDRESS PAGE SECTION ANSWER: builds the server and the client that a section of a page in docs has, exactly as
+# printed, and runs them over the device that has the address. The client says ANSWER. Prints TAP.
+library=$1 address=$2 page=$3 section=$4 answer=$5
 source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tools/tests/tap.sh"
 . "$source/docs/tests/readme.sh"
-export readme=$source/docs/lanes.md
+export readme=$source/docs/$page
 work=$(work_folder) || exit 1
 server=
 trap '[ -n "$server" ] && kill $server 2>/dev/null; rm -rf "$work"' EXIT
 
-section="A grant, a WRITE, a call"
 readme_block "$section" c > "$work/server.c"
 readme_block "$section" c 2 > "$work/client.c"
 sanitize=
@@ -22,14 +21,14 @@ for program in server client; do
 done
 "$work/server" "$address" &
 server=$!
-writes() {
+answers() {
     for _ in {1..600}; do
         timeout 60 "$work/client" "$address" > "$work/output" && break
         sleep 0.1
     done
     cat "$work/output"
-    [ "$(cat "$work/output")" = "CRPC_OK: written by the client" ]
+    [ "$(cat "$work/output")" = "$answer" ]
 }
-check "the client writes what it was granted, and the server reads it behind that" writes
-check "and another one, too" writes
+check "the client does what the page says" answers
+check "and another one, too" answers
 plan
