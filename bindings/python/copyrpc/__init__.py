@@ -29,7 +29,7 @@ from ._queue_options import QueueAddress, QueueInfo, QueueOptions, QueueStats, R
 from ._records import Completion
 from ._records import dtype as _dtype
 from ._region import Region, RegionSlice
-from ._request import Request
+from ._request import PlacedRequest, Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
 from ._tags import (
     TAG_HEADER_BYTES,
@@ -85,6 +85,7 @@ OP_QUIET: int = _lib.CRPC_OP_QUIET
 OP_AFTER: int = _lib.CRPC_OP_AFTER
 OP_REGION: int = _lib.CRPC_OP_REGION
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
+COMPLETION_PLACED: int = _lib.CRPC_COMPLETION_PLACED
 COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
 COMPLETION_REQUEST: int = _lib.CRPC_COMPLETION_REQUEST
@@ -191,6 +192,7 @@ __all__ = [
     "COMPLETION_MATCHED",
     "COMPLETION_OF_DCT",
     "COMPLETION_OF_QUEUE",
+    "COMPLETION_PLACED",
     "COMPLETION_RECEIVED",
     "COMPLETION_RENDEZVOUS",
     "COMPLETION_REPLY",
@@ -265,6 +267,7 @@ __all__ = [
     "OP_REGION",
     "OP_REPLY",
     "OpArray",
+    "PlacedRequest",
     "ProtocolError",
     "QUEUE_COMPARE_SWAP",
     "QUEUE_FENCE",

@@ -15,7 +15,7 @@ from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
 from ._records import MARK
 from ._region import RegionSlice, held_payload_of, payload_of
-from ._request import Request, Requests
+from ._request import PlacedRequest, Request, Requests
 from ._reserve import CallReservation, areserve, reserve
 from .errors import CopyrpcError, check, error_of
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CALL: int = lib.CRPC_OP_CALL
 AFTER: int = lib.CRPC_OP_AFTER
+PLACED: int = lib.CRPC_COMPLETION_PLACED
 SIZE_MAX = 0xFFFFFFFF
 
 
@@ -43,6 +44,7 @@ class Endpoint(Lane, Requests):
         self._begin(context, bits)
         self._options = options
         self._listener = listener
+        self._arena: Optional[RegionSlice] = None  # which the peer was lent
         context._endpoints[bits] = self
 
     # ---- Events, with the lock ----
@@ -80,7 +82,11 @@ class Endpoint(Lane, Requests):
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
         taker = self if self._listener is None or self._listener._closed else self._listener
-        self._pump._put(taker._queue, Request(self, record))
+        if record[1] & PLACED:
+            assert self._arena is not None
+            self._pump._put(taker._queue, PlacedRequest(self, record, self._arena))
+        else:
+            self._pump._put(taker._queue, Request(self, record))
 
     # ---- Calls ----
 
@@ -304,6 +310,35 @@ class Endpoint(Lane, Requests):
         """Does the same as reserve, for coroutines; see CallReservation.acommit, from which
         `timeout` counts."""
         return await areserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
+
+    # ---- Arenas ----
+
+    def lend(self, memory: RegionSlice, place_bytes: int) -> None:
+        """Lends the peer memory of a region, `region[a:b]`, cut into places of place_bytes: at most 24, each a multiple of 16
+        bytes. Payloads that it sends from a region, of 2 KiB and more, then land there, and are copied by nobody: a request
+        stays in its place until it is released, also after other polls; an answer as long as other answers do. A request may
+        be longer than the ring. If no place is free, payloads come by the ring, as ever. The region must have been registered
+        with "local_write", and cannot be closed before the endpoint. Completions in arrays have COMPLETION_PLACED: give them
+        back with give_back."""
+        if not isinstance(memory, RegionSlice):
+            raise TypeError(f"what is lent is a part of a region, region[a:b], not {type(memory).__name__}")
+        size = number(place_bytes, "place_bytes", 1, SIZE_MAX)
+        memory.region._check_usable(self._pump, "what is lent")
+        with self._pump._use as pointer:
+            error = sized("crpc_error")
+            offset = memory.address - memory.region.address
+            places = len(memory) // size
+            status = lib.crpc_arena_lend(
+                pointer, {"bits": self._bits}, memory.region._handle[0], offset, size, min(places, SIZE_MAX), error
+            )
+            check(status, "lend", error)
+            self._arena = memory
+
+    def give_back(self, payload: int) -> None:
+        """Lets the peer use the place of a payload again: of a completion in an array. `payload` is its address."""
+        address = number(payload, "payload", 0, 0xFFFFFFFFFFFFFFFF)
+        with self._pump._use as pointer:
+            check(lib.crpc_arena_give_back(pointer, {"bits": self._bits}, address), "give_back")
 
     # ---- Looking ----
 

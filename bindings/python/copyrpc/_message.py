@@ -67,13 +67,15 @@ class Message(Window):
 
     __slots__ = ("_pump", "_address", "_bytes", "_kept", "_released", "__weakref__")
 
-    def __init__(self, pump: Pump, address: int, payload_bytes: int) -> None:
+    def __init__(self, pump: Pump, address: int, payload_bytes: int, *, stays: bool = False) -> None:
         super().__init__()
         self._pump = pump
         self._address = address
         self._bytes = payload_bytes
         self._kept: Optional[bytes] = None
         self._released = False
+        if stays:  # until it is released
+            return
         if payload_bytes == 0 or pump._shared:
             self._kept = memory[address : address + payload_bytes] if payload_bytes else b""
         else:

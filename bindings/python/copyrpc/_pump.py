@@ -108,6 +108,8 @@ class Sorted:
         self.poll.span_ids = self.span_ids
         self.poll.results = self.results
         self.poll.events = self.events
+        self.places = ffi.new("struct copyrpc_native_place[]", CAPACITY)
+        self.poll.places = self.places
         self.span_places = (int(ffi.cast("uintptr_t", self.span_ids)), int(ffi.cast("uintptr_t", self.spans)))
         self.results_taken = Results(int(ffi.cast("uintptr_t", self.results)))
         self.event_bytes = ffi.buffer(self.events)
@@ -149,6 +151,7 @@ class Pump:
         self._put = self._sorted.events_taken.put  # an event, to where it belongs: then it is handed out
         self._reason = ffi.new("int32_t *")
         self._lent: list[Message] = []
+        self._returns: deque[tuple[int, int]] = deque()  # endpoints, and payloads in their arenas that were released
         self._ids = Tally()  # in user_data with MARK
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
@@ -202,6 +205,8 @@ class Pump:
         if not arrived.poll.left:
             self._polls += 1
             arrived.expect(self._batches)
+            if self._returns:
+                self._give_back()
             if lib.copyrpc_native_poll(self._pointer, arrived.poll) == 0:
                 return False
         self._hand_out()
@@ -313,6 +318,13 @@ class Pump:
             following = works.native
         self._sorted.poll.works = following
 
+    def _give_back(self) -> None:
+        """Whoever released a payload in an arena need not have had the lock."""
+        while self._returns:
+            bits, payload = self._returns[0]
+            lib.crpc_arena_give_back(self._pointer, {"bits": bits}, payload)
+            self._returns.popleft()  # if this is cut, it is given back again, which does no harm
+
     def _look(self) -> None:
         """A poll of who does not wait."""
         self._poll()
@@ -328,6 +340,8 @@ class Pump:
             end_views(self._lent)
         self._polls += 1
         arrived.expect(self._batches)
+        if self._returns:
+            self._give_back()
         count = lib.copyrpc_native_poll_array(self._pointer, completions, capacity, arrived.poll)
         if arrived.poll.left:
             through(self._hand_out)

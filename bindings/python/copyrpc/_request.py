@@ -43,8 +43,8 @@ class Request(Message):
 
     __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered")
 
-    def __init__(self, endpoint: Endpoint, record: tuple[int, ...]) -> None:
-        super().__init__(endpoint._pump, record[7], record[8])
+    def __init__(self, endpoint: Endpoint, record: tuple[int, ...], *, stays: bool = False) -> None:
+        super().__init__(endpoint._pump, record[7], record[8], stays=stays)
         self.endpoint: Endpoint = endpoint
         self.method = record[2]
         self.reply_bytes_max = record[9]
@@ -181,6 +181,44 @@ class Request(Message):
                 if value is None:
                     raise
         super().__exit__(kind, value, trace)
+
+
+class PlacedRequest(Request):
+    """A request whose payload lies in the arena that its endpoint has lent: see Endpoint.lend. It stays there, whatever is
+    polled, until the request is released."""
+
+    __slots__ = ("_arena", "_memory", "_returned")
+
+    def __init__(self, endpoint: Endpoint, record: tuple[int, ...], arena: RegionSlice) -> None:
+        super().__init__(endpoint, record, stays=True)
+        self._arena = arena
+        self._memory = arena.region._memory  # pinned as long as it is looked at; None: a dma-buf, where nobody can
+        self._returned = False
+
+    @property
+    def place(self) -> RegionSlice:
+        """Where the payload is."""
+        first = self._address - self._arena.address
+        return self._arena[first : first + self._bytes]
+
+    @property
+    def payload(self) -> memoryview:
+        if self._memory is None:
+            raise error_of(lib.CRPC_E_UNSUPPORTED, "the payload is in another device's memory: see request.place")
+        return super().payload
+
+    def release(self) -> None:
+        super().release()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if not self._returned:
+            self._returned = True
+            self._pump._returns.append((self.endpoint._bits, self._address))
+
+    def __del__(self) -> None:
+        if not self._returned and self._end_view():  # else the memory is still looked at
+            self._give_back()
 
 
 class _Cut(BaseException):

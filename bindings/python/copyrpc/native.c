@@ -418,6 +418,15 @@ static int put_with_works(struct copyrpc_native_poll *poll, const crpc_completio
     return 0;
 }
 
+/* What was looked at in arenas ends as views do, with the next poll. */
+static void give_back(crpc_context *context, struct copyrpc_native_poll *poll)
+{
+    for (uint32_t i = 0; i < poll->places_count; i++) {
+        crpc_arena_give_back(context, poll->places[i].endpoint, poll->places[i].payload);
+    }
+    poll->places_count = 0;
+}
+
 /* `completion` may be the place in poll->events where it goes. */
 static void sort(struct copyrpc_native_poll *poll, const crpc_completion *completion)
 {
@@ -431,6 +440,12 @@ static void sort(struct copyrpc_native_poll *poll, const crpc_completion *comple
             *event = *completion;
         }
         return;
+    }
+    if (completion->flags & CRPC_COMPLETION_PLACED &&
+        completion->kind == CRPC_COMPLETION_RESPONSE) {
+        struct copyrpc_native_place *place = &poll->places[poll->places_count++];
+        place->endpoint = completion->endpoint;
+        place->payload = completion->payload;
     }
     uint64_t id = completion->user_data & ~COPYRPC_NATIVE_MARK;
     if (id >= poll->low && id < poll->high && completion->status == 0) {
@@ -459,6 +474,7 @@ int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *p
         room = &works->completions[works->completed];
         capacity = left < capacity ? left : capacity;
     }
+    give_back(context, poll);
     int32_t count = crpc_poll(context, room, capacity);
     clear(poll);
     for (int32_t i = 0; i < count; i++) {
@@ -471,6 +487,7 @@ int32_t copyrpc_native_poll(crpc_context *context, struct copyrpc_native_poll *p
 int32_t copyrpc_native_poll_array(crpc_context *context, crpc_completion *completions,
                                   uint32_t capacity, struct copyrpc_native_poll *poll)
 {
+    give_back(context, poll);
     int32_t count =
         crpc_poll(context, completions, capacity < poll->capacity ? capacity : poll->capacity);
     int32_t kept = 0;

@@ -136,6 +136,12 @@ struct copyrpc_native_result {
     uint64_t bytes;
 };
 
+/* Where the payload of a reply lies that is in an arena. */
+struct copyrpc_native_place {
+    crpc_endpoint endpoint;
+    uint64_t payload;
+};
+
 /* The results of a poll, sorted by what Python does with them. Each array has room for `capacity`
  * entries. */
 struct copyrpc_native_poll {
@@ -150,6 +156,8 @@ struct copyrpc_native_poll {
     uint64_t *span_ids;
     struct copyrpc_native_result *results;
     crpc_completion *events;
+    struct copyrpc_native_place *places; /* of the package's replies: given back by the next poll */
+    uint32_t places_count;
     struct copyrpc_native_works *works; /* in: those that Python waits for */
 };
 

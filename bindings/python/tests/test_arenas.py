@@ -1,0 +1,210 @@
+"""Arenas: memory that a side lends, where payloads from the peer's regions land."""
+import asyncio
+import gc
+
+import numpy
+import pytest
+from conftest import endpoints_in
+
+import copyrpc
+
+PLACE = 1 << 16
+PLAIN = copyrpc.EndpointOptions()
+
+
+@pytest.fixture
+def context():
+    with copyrpc.Context() as context:
+        yield context
+
+
+@pytest.fixture
+def ends(context, address):
+    return endpoints_in(context, address, PLAIN, PLAIN)
+
+
+@pytest.fixture
+def source(context):
+    return context.register(bytearray(index * 7 % 251 for index in range(2 * PLACE)))
+
+
+@pytest.fixture
+def memory(context):
+    return context.register(bytearray(4 * PLACE + 16), "local_write")
+
+
+def tell(ends):
+    """The left end has heard of all that the right one lends and has given back when this returns."""
+    left, right = ends
+    call = left.start(b"")
+    with right.receive(60) as request:
+        request.reply(b"")
+    call.result(60)
+
+
+def lend(ends, part, place_bytes=PLACE):
+    ends[1].lend(part, place_bytes)
+    tell(ends)
+
+
+def test_a_request_stays_until_it_is_released(ends, source, memory):
+    left, right = ends
+    lend(ends, memory[: 4 * PLACE])
+    calls = [left.start(source[i : i + 5000]) for i in range(3)]
+    requests = [right.receive(60) for _ in calls]
+    for _ in range(5):  # other polls
+        other = left.start(b"other")
+        with right.receive(60) as request:
+            assert type(request) is copyrpc.Request
+            request.reply(bytes(request))
+        assert other.result(60) == b"other"
+    for i, request in enumerate(requests):
+        assert isinstance(request, copyrpc.PlacedRequest)
+        assert request.payload == source.memory[i : i + 5000]
+        assert request.place.memory == source.memory[i : i + 5000]
+        request.reply(b"done")
+        request.release()
+        request.release()
+        with pytest.raises(copyrpc.Closed):
+            request.payload
+    assert [call.result(60) for call in calls] == [b"done"] * 3
+
+
+def test_places_are_used_again(ends, source, memory):
+    left, right = ends
+    lend(ends, memory[: 2 * PLACE])
+    places = set()
+    for i in range(20):
+        call = left.start(source[i : i + 5000])
+        with right.receive(60) as request:
+            places.add(request.place.address)
+            assert numpy.array_equal(numpy.frombuffer(request.payload, "u1"), source.memory[i : i + 5000])
+            request.reply(b"")
+        call.result(60)
+    assert len(places) <= 2
+
+
+def test_without_a_free_place(ends, source, memory):
+    left, right = ends
+    lend(ends, memory[:PLACE])
+    first = left.start(source[:5000])
+    held = right.receive(60)
+    second = left.start(source[1:5001])
+    with right.receive(60) as request:
+        assert type(request) is copyrpc.Request and request.payload == source.memory[1:5001]
+        request.reply(b"2")
+    assert second.result(60) == b"2" and held.payload == source.memory[:5000]
+    held.reply(b"1")
+    assert first.result(60) == b"1"
+
+
+def test_what_nobody_looks_at_any_more_is_given_back(ends, source, memory):
+    left, right = ends
+    lend(ends, memory[:PLACE])
+    for i in range(3):
+        call = left.start(source[i : i + 5000])
+        request = right.receive(60)
+        assert isinstance(request, copyrpc.PlacedRequest)
+        request.reply(b"")
+        del request
+        gc.collect()
+        call.result(60)
+        tell(ends)
+    call = left.start(source[:5000])
+    request = right.receive(60)
+    request.reply(b"")
+    array = numpy.frombuffer(request.payload, "u1")
+    del request  # the array looks at it: the place is not given back
+    gc.collect()
+    call.result(60)
+    tell(ends)
+    call = left.start(source[9:5009])
+    with right.receive(60) as request:
+        assert type(request) is copyrpc.Request
+        request.reply(b"")
+    assert bytes(array) == bytes(source.memory[:5000])
+    call.result(60)
+
+
+def test_a_request_longer_than_the_ring(context, address, memory):
+    left, right = endpoints_in(context, address, copyrpc.EndpointOptions(ring_bytes=1 << 16), copyrpc.EndpointOptions(ring_bytes=1 << 16))
+    source = context.register(bytearray(index % 249 for index in range(3 * PLACE)))
+    with pytest.raises(copyrpc.TooBig):
+        left.call(source[:])
+    lend((left, right), memory[: 3 * PLACE], 3 * PLACE)
+    call = left.start(source[:])
+    with right.receive(60) as request:
+        assert request.payload == source.memory
+        request.reply(b"long")
+    assert call.result(60) == b"long"
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_answers(ends, source, memory, count):
+    left, right = ends
+    lend((right, left), memory[: 2 * PLACE])
+    for i in range(count):
+        call = left.start(b"", reply_bytes_max=PLACE)
+        with right.receive(60) as request:
+            sent = request._reply_from(source[i : i + 60000], 0, False)
+        assert call.result(60) == bytes(source.memory[i : i + 60000])
+        right._pump._wait(sent.done)
+
+
+def test_coroutines(ends, source, memory):
+    left, right = ends
+    lend(ends, memory[: 4 * PLACE])
+
+    async def answer(request):
+        assert isinstance(request, copyrpc.PlacedRequest)
+        await asyncio.sleep(0)
+        return bytes(request.payload[:10])
+
+    async def run():
+        serving = asyncio.ensure_future(right.aserve(answer))
+        answers = await asyncio.gather(*(left.acall(source[i : i + 3000]) for i in range(4)))
+        assert answers == [bytes(source.memory[i : i + 10]) for i in range(4)]
+        right.stop()
+        await serving
+
+    asyncio.run(run())
+
+
+def test_arrays(context, ends, source, memory):
+    left, right = ends
+    lend(ends, memory[:PLACE])
+    for _ in range(3):
+        call = left.start(source[:5000])
+        request = right.receive(60)
+        address = request.place.address
+        request.reply(b"")
+        call.result(60)
+        request._returned = True  # as if an array had told of it
+        right.give_back(address)
+        with pytest.raises(copyrpc.Closed):
+            right.give_back(address)
+        tell(ends)
+
+
+def test_what_cannot_be_lent(context, ends, source, memory):
+    left, right = ends
+    cases = [
+        (lambda: right.lend(bytearray(100), 16), TypeError, "part of a region"),
+        (lambda: right.lend(memory[:PLACE], 0), ValueError, "place_bytes"),
+        (lambda: right.lend(memory[:PLACE], 24), copyrpc.InvalidArgument, "multiples of 16"),
+        (lambda: right.lend(memory[:PLACE], 2 * PLACE), copyrpc.InvalidArgument, "1 to 24 places"),
+        (lambda: right.lend(memory[:], 16), copyrpc.InvalidArgument, "1 to 24 places"),
+        (lambda: right.lend(source[:PLACE], PLACE), copyrpc.InvalidArgument, "LOCAL_WRITE"),
+    ]
+    for what, kind, words in cases:
+        with pytest.raises(kind, match=words):
+            what()
+    right.lend(memory[:PLACE], PLACE)
+    with pytest.raises(copyrpc.CopyrpcError, match="has an arena already"):
+        right.lend(memory[:PLACE], PLACE)
+    with pytest.raises(copyrpc.InvalidArgument):
+        memory.close()
+    right.close()
+    left.close()
+    context.poll(copyrpc.CompletionArray(8))
+    memory.close()
