@@ -30,8 +30,9 @@ type connection struct {
 	lane       *queue        // nil: it asked for none; not changed after `begun`
 
 	// Guarded by the poller's mutex.
-	blocked bool  // CRPC_E_AGAIN; CompletionRoom will tell
-	last    Stats // when it was over
+	blocked bool    // CRPC_E_AGAIN; CompletionRoom will tell
+	last    Stats   // when it was over
+	arena   *region // that the peer was lent
 
 	link // its mutex guards what follows, of callers and poller
 

@@ -389,6 +389,9 @@ func (c *connection) responses(completions []Completion) int {
 			p.wake()
 			answered[i] = nil
 		}
+		if completions[i].Flags&CompletionPlaced != 0 {
+			_ = c.poller.raw.GiveBack(&completions[i])
+		}
 	}
 	return count
 }

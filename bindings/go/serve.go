@@ -16,12 +16,15 @@ import (
 // for its handler.
 type Request struct {
 	Method        uint16
-	Payload       []byte // a copy: it may be kept
+	Payload       []byte // a copy: it may be kept; of a request that is Placed, the memory where it has landed
 	ReplyBytesMax int    // the longest reply that its caller accepts
 
 	connection     *connection
 	token          uint64
 	answered       atomic.Bool
+	place          uint64  // where the Payload is in the arena; 0 = it is a copy
+	arena          *region // of that
+	kept, released atomic.Bool
 	handled        bool // it is in serving.open; guarded by the connection's mutex, with the two below
 	next, previous *Request
 }
@@ -89,8 +92,12 @@ func (s *serving) answered(request *Request) {
 // request is what the poller calls for a CompletionRequest.
 func (c *connection) request(completion *Completion) {
 	request := &Request{
-		Method: completion.Method, Payload: append([]byte{}, completion.View()...),
-		ReplyBytesMax: int(completion.ReplyBytesMax), connection: c, token: completion.Token,
+		Method: completion.Method, ReplyBytesMax: int(completion.ReplyBytesMax), connection: c, token: completion.Token,
+	}
+	if completion.Flags&CompletionPlaced != 0 {
+		request.placed(completion, c)
+	} else {
+		request.Payload = append([]byte{}, completion.View()...)
 	}
 	c.mutex.Lock()
 	s := &c.serving
@@ -106,6 +113,7 @@ func (c *connection) request(completion *Completion) {
 	}
 	c.mutex.Unlock()
 	if refuses {
+		request.unplaced()
 		request.fail("the request came too late: this side no longer serves")
 	}
 }
@@ -308,6 +316,11 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 // handle runs the handler and sends what it returned.
 func (request *Request) handle(ctx context.Context, handler Handler, running *sync.WaitGroup) {
 	defer running.Done()
+	defer func() {
+		if !request.kept.Load() {
+			request.Release()
+		}
+	}()
 	reply, err := request.call(ctx, handler)
 	if request.answered.Load() {
 		return // the handler did it by itself
