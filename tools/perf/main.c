@@ -32,6 +32,9 @@ static const struct argp_option option_table[] = {
      "how long the peer may take to connect, and to end; 5", 0},
     {"region", OPTION_REGION, NULL, 0,
      "send requests from registered memory, uncopied; the server: replies of a --reply-size", 0},
+    {"arena", OPTION_ARENA, "BYTES", 0,
+     "the server: requests of clients with --region, up to this size, land in memory of its own",
+     0},
     {"ring", OPTION_RING, "BYTES", 0, "ring of each endpoint, a power of two; large enough", 0},
     {"key", OPTION_KEY, "FILE", 0, "secret of both sides: all of a file of 16 to 64 bytes", 0},
     {"wait", OPTION_WAIT, NULL, 0, "sleep for events instead of polling on", 0},
@@ -303,6 +306,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case OPTION_KEY:
         take_key(argument, options, state);
+        break;
+    case OPTION_ARENA:
+        options->arena_bytes = ((uint32_t)number(argument, 1u << 30, state) + 15) & ~15u;
         break;
     case OPTION_REGION:
         options->region = true;

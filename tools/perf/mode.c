@@ -24,6 +24,7 @@ static const struct {
     {'e', MODE_CALLS, "--endpoints"},
     {OPTION_RING, MODE_CALLS, "--ring"},
     {OPTION_REGION, MODE_CALLS, "--region"},
+    {OPTION_ARENA, MODE_CALLS, "--arena"},
     {OPTION_THREADS, MODE_CALLS, "--threads"},
     {OPTION_DEMO, MODE_CALLS, "--demo"},
     {OPTION_KEY, MODE_CALLS | MODE_CHANNELS, "--key"},

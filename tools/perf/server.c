@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arenas.h"
 #include "perf.h"
 
 #define COMPLETIONS 1024
@@ -24,6 +25,7 @@ struct server {
     uint64_t gathered_bytes;
     uint8_t *filler;    /* for replies of a size of their own */
     crpc_region region; /* of the filler, if the options say so */
+    struct arenas arenas;
 };
 
 /* A reply is never refused for want of ring space; the table of replies to report is not used here. But one from a region may
@@ -141,6 +143,9 @@ static void take(struct server *server, const crpc_completion *completion)
     switch (completion->kind) {
     case CRPC_COMPLETION_REQUEST:
         answer(server, completion);
+        if (completion->flags & CRPC_COMPLETION_PLACED) {
+            crpc_arena_give_back(server->context, completion->endpoint, completion->payload);
+        }
         break;
     case CRPC_COMPLETION_CONNECT_REQUEST:
         place_client(server, completion->endpoint);
@@ -149,9 +154,12 @@ static void take(struct server *server, const crpc_completion *completion)
         if (completion->status < 0) {
             tell_failure(server, completion->endpoint);
             crpc_endpoint_close(server->context, completion->endpoint);
+        } else {
+            arenas_lend(&server->arenas, completion->endpoint);
         }
         break;
     case CRPC_COMPLETION_DISCONNECTED:
+        arenas_end(&server->arenas, completion->endpoint);
         crpc_endpoint_close(server->context, completion->endpoint);
         break;
     }
@@ -198,6 +206,7 @@ static int open_server(struct server *server, const struct perf_options *options
     if (!server->context) {
         return EXIT_FAILURE;
     }
+    server->arenas = (struct arenas){server->context, options->arena_bytes, NULL};
     if (options->region && crpc_region_register(server->context, server->filler, PERF_BYTES_MAX, 0,
                                                 &server->region, &error) != CRPC_OK) {
         return perf_failed("--region", error.message);
@@ -208,6 +217,7 @@ static int open_server(struct server *server, const struct perf_options *options
 static void close_server(struct server *server)
 {
     crpc_context_close(server->context);
+    arenas_free(&server->arenas);
     free(server->gathered);
     free(server->filler);
 }

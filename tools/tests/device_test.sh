@@ -61,6 +61,13 @@ check "its threads take the clients in turn" bash -c "timeout 60 '$perf' client 
 check "and answer all of them" json "r['calls'] == 2000 and r['lost'] == 0 and r['wrong'] == 0"
 check_stops "perf server --threads ends on SIGTERM" "$server"
 
+"$perf" server --arena 64K "$address:7480" > "$work/arena" 2>&1 &
+server=$!
+check "perf server --arena listens" listening "$work/arena"
+check "it echoes what lands there" bash -c "timeout 60 '$perf' client $address:7480 --region -s 64K -q 32 -e 3 -n 2000 --json > '$work/json'"
+check "each call is right" json "r['calls'] == 2000 and r['lost'] == 0 and r['wrong'] == 0"
+check_stops "perf server --arena ends on SIGTERM" "$server"
+
 "$perf" server --channels "$address:7474" > "$work/channels" 2>&1 &
 server=$!
 check "perf server --channels listens" listening "$work/channels"
