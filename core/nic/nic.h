@@ -410,6 +410,19 @@ static inline uint32_t nic_receive_low_mark(const struct nic *nic)
     return nic->receive_depth - nic->receive_depth / 3;
 }
 
+/* Registers memory at its own address: plain if fd < 0, otherwise `bytes` from fd_offset of a dma-buf, which is addressed as
+ * `address` says. */
+static inline int32_t nic_memory_register(struct nic *nic, struct nic_domain *domain, int fd,
+                                          uint64_t fd_offset, uint64_t address, uint64_t bytes,
+                                          uint32_t access, struct nic_keys *memory,
+                                          crpc_error *error)
+{
+    return fd < 0 ? nic->operations->memory_register(nic, domain, (void *)(uintptr_t)address, bytes,
+                                                     0, access, memory, error)
+                  : nic->operations->memory_register_dmabuf(nic, domain, fd, fd_offset, bytes,
+                                                            address, access, memory, error);
+}
+
 /* ---- For drivers: common parts of posting ---------------------------------------------------- */
 
 /* Returns the key of a window's next bind: only its lowest byte is another. */

@@ -27,13 +27,9 @@ static void try_others(const struct registrar *registrar, struct registration *r
         if (registration->nics & 1u << i) {
             continue;
         }
-        int32_t status = fd < 0
-                             ? nic->operations->memory_register(
-                                   nic, NULL, (void *)(uintptr_t)registration->address,
-                                   registration->bytes, 0, rights, &registration->keys[i], &failure)
-                             : nic->operations->memory_register_dmabuf(
-                                   nic, NULL, fd, fd_offset, registration->bytes,
-                                   registration->address, rights, &registration->keys[i], &failure);
+        int32_t status =
+            nic_memory_register(nic, NULL, fd, fd_offset, registration->address,
+                                registration->bytes, rights, &registration->keys[i], &failure);
         if (status == CRPC_OK) {
             registration->nics |= 1u << i;
         } else if (first->status == CRPC_OK) {

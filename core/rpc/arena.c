@@ -32,8 +32,6 @@ static int32_t may_lend(const struct rpc_endpoint *endpoint, crpc_error *error)
 int32_t rpc_arena_lend(struct rpc_endpoint *endpoint, struct rpc_region *region, uint64_t address,
                        uint32_t place_bytes, uint32_t places, crpc_error *error)
 {
-    const struct nic_operations *operations = endpoint->engine->operations;
-    struct nic *nic = endpoint->engine->nic;
     struct rpc_arena *arena = &endpoint->arena;
     const uint64_t bytes = (uint64_t)places * place_bytes, offset = address - region->address;
     const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
@@ -42,13 +40,9 @@ int32_t rpc_arena_lend(struct rpc_endpoint *endpoint, struct rpc_region *region,
     int32_t status = may_lend(endpoint, error);
     if (status == CRPC_OK) {
         /* In the endpoint's own domain, so its peer alone reaches it, and nothing beside it. */
-        status = region->fd < 0
-                     ? operations->memory_register(nic, endpoint->link.domain,
-                                                   (void *)(uintptr_t)address, bytes, 0, access,
-                                                   &arena->keys, error)
-                     : operations->memory_register_dmabuf(nic, endpoint->link.domain, region->fd,
-                                                          region->fd_offset + offset, bytes,
-                                                          address, access, &arena->keys, error);
+        status = nic_memory_register(endpoint->engine->nic, endpoint->link.domain, region->fd,
+                                     region->fd_offset + offset, address, bytes, access,
+                                     &arena->keys, error);
     }
     if (status != CRPC_OK) {
         return status;
@@ -186,6 +180,9 @@ const char *rpc_arena_hear(struct rpc_endpoint *endpoint, uint32_t returned)
     const uint32_t heard = rpc_arena_heard(endpoint);
     const uint32_t count = wire_returns_between(heard, returned);
     const uint32_t places = (returned ^ heard) & WIRE_RETURNED_PLACES;
+    if (returned == heard) {
+        return NULL;
+    }
     if (arena->places == 0) {
         return "it returns places of an arena that it has not lent";
     }

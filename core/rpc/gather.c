@@ -62,20 +62,13 @@ void rpc_region_end(struct rpc_region *region)
 static int32_t make_memory(struct rpc_endpoint *endpoint, struct rpc_region *region,
                            struct memory **made, crpc_error *error)
 {
-    const struct nic_operations *operations = endpoint->engine->operations;
-    struct nic *nic = endpoint->engine->nic;
     struct memory *memory = calloc(1, sizeof(*memory));
     if (!memory) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region of an endpoint");
     }
-    const int32_t status =
-        region->fd < 0
-            ? operations->memory_register(nic, endpoint->link.domain,
-                                          (void *)(uintptr_t)region->address, region->bytes, 0, 0,
-                                          &memory->keys, error)
-            : operations->memory_register_dmabuf(nic, endpoint->link.domain, region->fd,
-                                                 region->fd_offset, region->bytes, region->address,
-                                                 0, &memory->keys, error);
+    const int32_t status = nic_memory_register(endpoint->engine->nic, endpoint->link.domain,
+                                               region->fd, region->fd_offset, region->address,
+                                               region->bytes, 0, &memory->keys, error);
     if (status != CRPC_OK) {
         free(memory);
         return status;
