@@ -627,7 +627,7 @@ static inline uint32_t rpc_arena_heard(const struct rpc_endpoint *endpoint)
 {
     return (uint32_t)(endpoint->out.heard >> 32);
 }
-/* The peer has said which places it has returned, and not what was heard last. Returns NULL, or what is wrong with it. */
+/* The peer has said which places it has returned. Returns NULL, or what is wrong with it. */
 const char *rpc_arena_hear(struct rpc_endpoint *endpoint, uint32_t returned);
 
 /* calls.c */

@@ -478,8 +478,7 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
         link_violated(&endpoint->link, "%s", "its mailbox grants more than there is");
         return;
     }
-    const char *fault =
-        returned == rpc_arena_heard(endpoint) ? NULL : rpc_arena_hear(endpoint, returned);
+    const char *fault = rpc_arena_hear(endpoint, returned);
     if (fault) {
         link_violated(&endpoint->link, "%s", fault);
         return;
