@@ -40,11 +40,7 @@ static crpc_region lend(uint32_t places)
 
 static int32_t call(crpc_region region, uint64_t offset, uint32_t bytes)
 {
-    crpc_op op = fixture_call_op(1);
-    op.flags = CRPC_OP_REGION;
-    op.region = region;
-    op.payload_offset = offset;
-    op.payload_bytes = bytes;
+    const crpc_op op = fixture_region_op(region, offset, bytes);
     return fixture_submit(fixture.left, &op, NULL, 0);
 }
 

@@ -127,6 +127,16 @@ crpc_op fixture_call_op(uint64_t user_data)
                      .reply_bytes_max = 64};
 }
 
+crpc_op fixture_region_op(crpc_region region, uint64_t offset, uint32_t bytes)
+{
+    crpc_op op = fixture_call_op(1);
+    op.flags = CRPC_OP_REGION;
+    op.region = region;
+    op.payload_offset = offset;
+    op.payload_bytes = bytes;
+    return op;
+}
+
 int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *payload,
                        uint64_t payload_bytes)
 {

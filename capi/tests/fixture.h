@@ -53,6 +53,8 @@ crpc_completion fixture_expect(crpc_context *context, uint8_t kind);
 /* The same, but it may have come with the last poll. */
 crpc_completion fixture_also(crpc_context *context, uint8_t kind);
 crpc_op fixture_call_op(uint64_t user_data);
+/* A call with a payload in a region. */
+crpc_op fixture_region_op(crpc_region region, uint64_t offset, uint32_t bytes);
 /* Submits one op; returns the reason. */
 int32_t fixture_submit(crpc_context *context, const crpc_op *op, const void *payload,
                        uint64_t payload_bytes);

@@ -16,16 +16,6 @@ static crpc_region region_of(crpc_context *context)
     return region;
 }
 
-static crpc_op call_of(crpc_region region, uint64_t offset, uint32_t bytes)
-{
-    crpc_op op = fixture_call_op(1);
-    op.flags = CRPC_OP_REGION;
-    op.region = region;
-    op.payload_offset = offset;
-    op.payload_bytes = bytes;
-    return op;
-}
-
 static int32_t submit(const crpc_op *op)
 {
     return fixture_submit(fixture.left, op, NULL, 0);
@@ -35,7 +25,7 @@ static void requests_and_replies(void **state)
 {
     (void)state;
     crpc_region left = region_of(fixture.left), right = region_of(fixture.right);
-    crpc_op op = call_of(left, 3, 6000);
+    crpc_op op = fixture_region_op(left, 3, 6000);
     op.reply_bytes_max = 5000;
     assert_int_equal(submit(&op), CRPC_OK);
     crpc_completion request = fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
@@ -67,7 +57,7 @@ static void among_others(void **state)
     crpc_op ops[10];
     int32_t reason;
     for (uint32_t i = 0; i < 10; i++) {
-        ops[i] = i == 5 ? call_of(region, 7, 4000) : fixture_call_op(i);
+        ops[i] = i == 5 ? fixture_region_op(region, 7, 4000) : fixture_call_op(i);
         ops[i].user_data = i;
     }
     assert_int_equal(crpc_submit(fixture.left, ops, 10, NULL, 0, &reason), 10);
@@ -122,7 +112,7 @@ static void what_is_not_possible(void **state)
             fail_msg("case %u", (unsigned)i);
         }
     }
-    crpc_op op = call_of(region, 0, 4000);
+    crpc_op op = fixture_region_op(region, 0, 4000);
     assert_int_equal(crpc_reserve(fixture.left, &op, &address), CRPC_E_INVALID);
     op.flags = 0; /* a region that no flag names */
     assert_int_equal(submit(&op), CRPC_E_INVALID);
@@ -138,7 +128,7 @@ static void a_region_that_is_in_use(void **state)
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     assert_int_equal(crpc_endpoint_get_info(fixture.left, fixture.left_endpoint, &info), CRPC_OK);
     memory_fabric_stall(memory_fabric_find(memory_fabric_default(), info.queue_pair_number), 3);
-    const crpc_op op = call_of(region, 0, 4000);
+    const crpc_op op = fixture_region_op(region, 0, 4000);
     assert_int_equal(submit(&op), CRPC_OK);
     assert_int_equal(crpc_region_deregister(fixture.left, region), CRPC_E_BUSY);
     fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
@@ -175,7 +165,7 @@ static void preparing(void **state)
     }
     /* What is prepared needs no registration. */
     memory_fabric_set_failures(memory_fabric_default(), MEMORY_FAIL_REGISTER, 1, CRPC_E_MEMLOCK);
-    const crpc_op op = call_of(region, 0, 4000);
+    const crpc_op op = fixture_region_op(region, 0, 4000);
     assert_int_equal(submit(&op), CRPC_OK);
     fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
     assert_true(memory_fabric_failure_pending(memory_fabric_default(), MEMORY_FAIL_REGISTER));

@@ -256,7 +256,7 @@ void sim_gather_done(struct sim_side *side, uint8_t opcode, uint64_t user_data);
 void sim_arena_choose(struct sim *sim, uint64_t seed);
 void sim_arena_side(struct sim_side *side);
 /* All engines have ended: nothing is in use. */
-void sim_arena_close(const struct sim *sim);
+void sim_arena_close(struct sim *sim);
 /* Lends something, or gives something back. */
 void sim_arena_act(struct sim *sim);
 /* Makes a call large at times, if the peer has lent an arena. Returns whether it did: then the payload should be in a region. */

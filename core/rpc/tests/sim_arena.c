@@ -12,7 +12,6 @@ void sim_arena_choose(struct sim *sim, uint64_t seed)
 void sim_arena_side(struct sim_side *side)
 {
     struct sim_arena *arena = &side->arena;
-    *arena = (struct sim_arena){0};
     arena->region = (struct rpc_region){.address = (uint64_t)(uintptr_t)arena->memory,
                                         .bytes = sizeof(arena->memory),
                                         .fd = -1,
@@ -20,12 +19,11 @@ void sim_arena_side(struct sim_side *side)
     rpc_region_init(&arena->region);
 }
 
-void sim_arena_close(const struct sim *sim)
+void sim_arena_close(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->side_count; i++) {
         if (sim->sides[i].arena.users != 0) {
-            simulation_fail((struct simulation *)&sim->base, "side %u: its arena is still in use",
-                            i);
+            simulation_fail(&sim->base, "side %u: its arena is still in use", i);
         }
     }
 }
