@@ -546,10 +546,12 @@ CRPC_API int32_t crpc_context_fd(crpc_context *context);
  * why). */
 CRPC_API int32_t crpc_context_arm(crpc_context *context);
 
-/* Copies a valid view, or a payload that was placed, into the caller's buffer. The copy no longer changes, whatever the peer does: if
- * the peer is not trusted, check the copy, and not the view before it.
+/* Copies a valid view, or a payload that was placed, into the caller's buffer. The copy no longer
+ * changes, whatever the peer does: if the peer is not trusted, check the copy, and not the view before
+ * it.
  * Returns the length of the view in bytes; CRPC_E_STALE (after a later crpc_poll, or after the
- * endpoint was closed; of what was placed: after crpc_arena_give_back, and if the processor cannot read it); CRPC_E_TOO_BIG if buffer_bytes is too small. */
+ * endpoint was closed; of what was placed: after crpc_arena_give_back, and if the processor cannot
+ * read it); CRPC_E_TOO_BIG if buffer_bytes is too small. */
 CRPC_API int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, void *buffer,
                              uint64_t buffer_bytes);
 
