@@ -210,6 +210,7 @@ void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
         rendezvous_end(nic, qp);
         streams_clear(qp);
         reset(nic, qp);
+        nic_forget_pushes(nic, qp->page); /* its WQEs are counted from 0 again */
         break;
     case STATE_RTR:
         qp->expected_psn = qp->attributes.receive_psn;

@@ -404,6 +404,27 @@ static void test_ring_over_push_of_none(void **state)
     assert_int_equal(p->a->qp->statistics->wqe_reads, 1);
 }
 
+/* The same when it was a WQE of this QP, which was reset since: its WQEs are counted from 0 again, so that one of before has the
+ * index of one that is there now. */
+static void test_ring_over_push_before_reset(void **state)
+{
+    struct pair *p = *state;
+    struct rig_wqe before, wqe;
+    make_write(p, &before, 0, "of before");
+    rig_post(p->a, &before);
+    memcpy(p->rig->page[0] + 0x800, before.bytes, 64);
+    qp_set_state(&p->rig->nic, p->a->qp, STATE_RESET);
+    p->a->sent = 0;
+    rig_qp_point(p->a, p->b);
+    make_write(p, &wqe, 0, "its own words");
+    uint16_t index = rig_post(p->a, &wqe);
+    memcpy(p->rig->page[0] + 0x800, wqe.bytes, 8);
+    nic_look_at_doorbells(&p->rig->nic);
+    rig_pass(p->rig, PATIENCE_NS + 1000);
+    expect_sent(p->cq, p->a, index);
+    assert_string_equal(written(p, 0), "its own words");
+}
+
 /* A writer that stops in the middle of a push for longer than anybody waits: the WQE runs as the
  * queue has it, and not with what an earlier push left in the register. */
 static void test_torn(void **state)
@@ -490,6 +511,7 @@ int main(void)
         QUIET(test_last_writer_in_a_crowd),
         QUIET(test_ring_over_push),
         QUIET(test_ring_over_push_of_none),
+        QUIET(test_ring_over_push_before_reset),
         QUIET(test_torn),
         QUIET(test_page_gone),
         QUIET(test_pages),
