@@ -146,11 +146,54 @@ static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
     return ibv_modify_qp(qp, &attributes, mask);
 }
 
+/* What `os_error` means for an attempt to bring the queue pair to `state`. */
+static int32_t cannot_connect(const char *target, const char *state, int os_error,
+                              crpc_error *error)
+{
+    if (os_error == ENOTCONN) {
+        return cm_connect_error(target, os_error, error);
+    }
+    if (os_error == NO_SUCH_PEER) {
+        return error_set(
+            error, CRPC_E_PROTOCOL, 0,
+            "%.100s: the peer says that its queue pair has the number 0, which none has", target);
+    }
+    return error_set(error, CRPC_E_SYSTEM, os_error, "%.100s: cannot move the queue pair to %s: %s",
+                     target, state, strerror(os_error));
+}
+
+/* A dynamic queue pair receives already. To send, it needs the way to the peer's DCT: what an RC queue pair is told of its
+ * peer. */
+static int32_t make_dynamic_ready(struct cm_identifier *identifier,
+                                  struct nic_queue_pair *queue_pair,
+                                  const struct nic_transport *transport, const char *target,
+                                  crpc_error *error)
+{
+    struct ibv_qp_attr attributes;
+    int mask;
+    int os_error = get_attributes(identifier, IBV_QPS_RTR, &attributes, &mask);
+    if (os_error) {
+        return cannot_connect(target, "RTR", os_error, error);
+    }
+    struct nic_address peer = {.queue_pair_number = attributes.dest_qp_num,
+                               .lid = attributes.ah_attr.dlid,
+                               .link = (uint8_t)queue_pair->nic->link,
+                               .mtu_code = (uint8_t)attributes.path_mtu};
+    memcpy(peer.gid, attributes.ah_attr.grh.dgid.raw, sizeof(peer.gid));
+    if (!nic_address_valid(&peer)) {
+        return cannot_connect(target, "RTR", NO_SUCH_PEER, error);
+    }
+    return queue_pair->operations->queue_pair_connect(queue_pair, &peer, transport, error);
+}
+
 static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                           const struct nic_transport *transport, crpc_error *error)
 {
     const char *target = identifier->passive ? identifier->peer : identifier->target;
     const char *state = "INIT";
+    if (nic_is_dynamic(queue_pair)) {
+        return make_dynamic_ready(identifier, queue_pair, transport, target, error);
+    }
     int os_error = to_init(identifier, queue_pair);
     if (os_error == 0) {
         state = "RTR";
@@ -160,20 +203,7 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
         state = "RTS";
         os_error = to_ready_to_send(identifier, device_qp(queue_pair), transport);
     }
-    if (os_error == ENOTCONN) {
-        return cm_connect_error(target, os_error, error);
-    }
-    if (os_error == NO_SUCH_PEER) {
-        return error_set(
-            error, CRPC_E_PROTOCOL, 0,
-            "%.100s: the peer says that its queue pair has the number 0, which none has", target);
-    }
-    if (os_error) {
-        return error_set(error, CRPC_E_SYSTEM, os_error,
-                         "%.100s: cannot move the queue pair to %s: %s", target, state,
-                         strerror(os_error));
-    }
-    return CRPC_OK;
+    return os_error ? cannot_connect(target, state, os_error, error) : CRPC_OK;
 }
 
 /* ---- Answers --------------------------------------------------------------------------------- */

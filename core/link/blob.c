@@ -15,7 +15,7 @@ static_assert(LINK_BLOB_BYTES <= CRPC_BLOB_BYTES_MAX, "blob");
 void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair)
 {
     struct nic_address address;
-    queue_pair->nic->operations->queue_pair_address(queue_pair, &address);
+    queue_pair->operations->queue_pair_address(queue_pair, &address);
     *wire = (struct link_address){.queue_pair_number = address.queue_pair_number,
                                   .packet_sequence_number = address.packet_sequence_number,
                                   .lid = address.lid,
@@ -129,7 +129,7 @@ static int32_t check_blob(struct link *link, const void *bytes, uint32_t blob_by
 static int32_t connect_queue_pair(struct link_task *task, crpc_error *error)
 {
     struct link *link = container_of(task, struct link, join);
-    return link->group->nic->operations->queue_pair_connect(link->queue_pair, &link->join_address,
+    return link->queue_pair->operations->queue_pair_connect(link->queue_pair, &link->join_address,
                                                             &link->options.transport, error);
 }
 
@@ -189,7 +189,6 @@ int32_t link_join_address(struct link *link, const struct nic_address *address, 
 
 int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crpc_error *error)
 {
-    const struct link_service *service = link->group->service;
     struct link_blob blob;
     struct nic_address address;
     struct link_peer peer;
@@ -199,8 +198,8 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
         status = check_blob(link, bytes, blob_bytes, &blob, &address, error);
     }
     if (status == CRPC_OK) {
-        status =
-            hello_check_request(service, &blob.hello, sizeof(blob.hello), &peer, &reject, error);
+        status = hello_check_request(link->group, &blob.hello, sizeof(blob.hello), &peer, &reject,
+                                     error);
     }
     if (status == CRPC_OK) {
         status = choose_side(link, &blob, error);
@@ -211,6 +210,7 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
     struct link_peer before = link->peer;
     link->peer = peer;
     link->peer.features &= (uint32_t)~link->options.features_left_out;
+    link->options.transport.access_key = peer.nonce;
     status = link_prove_check(link, error);
     if (status != CRPC_OK) {
         link->peer = before;

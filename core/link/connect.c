@@ -166,7 +166,7 @@ static void take_response(struct link *link, const struct cm_event *event)
     if (service->plain) {
         link_take_private(&link->peer, event);
     } else {
-        status = hello_check_response(service, event->private_data, event->private_bytes,
+        status = hello_check_response(link->group, event->private_data, event->private_bytes,
                                       &link->peer, &error);
     }
     if (status == CRPC_OK && link->peer.features & link->options.features_left_out) {
@@ -178,6 +178,7 @@ static void take_response(struct link *link, const struct cm_event *event)
         status = link_prove_check(link, &error);
     }
     if (status == CRPC_OK) {
+        link->options.transport.access_key = link->peer.nonce;
         link->working = true;
         cm_run(link->identifier, attach_and_establish, link);
     } else {
@@ -246,6 +247,7 @@ int32_t link_accept(struct link *link, const void *options, crpc_error *error)
     status = link_prove_check(link, error);
     link->key_differs = status == CRPC_E_KEY;
     if (status == CRPC_OK) {
+        link->options.transport.access_key = link->peer.nonce;
         status = link_attach(link, error);
     }
     if (status == CRPC_OK) {

@@ -23,6 +23,7 @@ static const char *name_of_service(uint32_t number)
 void hello_fill(const struct link *link, struct link_hello *hello)
 {
     const struct link_service *service = link->group->service;
+    const uint16_t dynamic = link->group->dynamic ? LINK_FEATURE_DYNAMIC : 0;
     *hello = (struct link_hello){
         .magic = LINK_MAGIC,
         .version_min = service->version_min,
@@ -37,9 +38,11 @@ void hello_fill(const struct link *link, struct link_hello *hello)
         hello->token_bytes = (uint8_t)link->options.token_bytes;
         memcpy(hello->token, link->options.token, link->options.token_bytes);
     }
+    hello->features |= dynamic;
+    hello->features_required = link->passive ? 0 : dynamic;
     if (link->proof) {
         hello->features |= LINK_FEATURE_PROOF;
-        hello->features_required = link->passive ? 0 : LINK_FEATURE_PROOF;
+        hello->features_required |= link->passive ? 0 : LINK_FEATURE_PROOF;
         link_prove_fill_body(link, hello->body);
     } else {
         service->fill_body(link, hello->body);
@@ -114,9 +117,27 @@ static void take(struct link_peer *peer, const struct link_hello *hello, uint32_
     memcpy(peer->body, hello->body, sizeof(peer->body));
 }
 
-int32_t hello_check_request(const struct link_service *service, const void *data, size_t bytes,
+/* One side has initiators: this one, or the peer. */
+static int32_t transports_differ(bool ours, crpc_error *error)
+{
+    return error_set(
+        error, CRPC_E_VERSION, 0,
+        "%s: with them endpoints connect by DC, and without by RC; set `initiators` of "
+        "crpc_context_options on both sides or on neither",
+        ours ? "this context has initiators, and the peer's has none"
+             : "the peer's context has initiators, and this one has none");
+}
+
+/* `features` are those that a request requires, or a response selects. */
+static bool same_transport(const struct link_group *group, uint16_t features)
+{
+    return group->dynamic == ((features & LINK_FEATURE_DYNAMIC) != 0);
+}
+
+int32_t hello_check_request(const struct link_group *group, const void *data, size_t bytes,
                             struct link_peer *peer, struct link_reject *reject, crpc_error *error)
 {
+    const struct link_service *service = group->service;
     struct link_hello hello;
     hello_fill_reject(service, reject, LINK_REJECT_MALFORMED, 0);
     int32_t status = read_hello(data, bytes, &hello, error);
@@ -146,7 +167,12 @@ int32_t hello_check_request(const struct link_service *service, const void *data
                          "the peer's hello is malformed: it offers a key and does not ask for one, "
                          "or the reverse");
     }
-    uint32_t unknown = hello.features_required & ~(service->features | LINK_FEATURE_PROOF);
+    if (!same_transport(group, hello.features_required)) {
+        hello_fill_reject(service, reject, LINK_REJECT_TRANSPORT, group->dynamic);
+        return transports_differ(group->dynamic, error);
+    }
+    uint32_t unknown =
+        hello.features_required & ~(service->features | LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC);
     if (unknown) {
         hello_fill_reject(service, reject, LINK_REJECT_FEATURES, unknown);
         return error_set(error, CRPC_E_VERSION, 0,
@@ -158,9 +184,10 @@ int32_t hello_check_request(const struct link_service *service, const void *data
     return CRPC_OK;
 }
 
-int32_t hello_check_response(const struct link_service *service, const void *data, size_t bytes,
+int32_t hello_check_response(const struct link_group *group, const void *data, size_t bytes,
                              struct link_peer *peer, crpc_error *error)
 {
+    const struct link_service *service = group->service;
     struct link_hello hello;
     int32_t status = read_hello(data, bytes, &hello, error);
     if (status == CRPC_OK) {
@@ -176,7 +203,10 @@ int32_t hello_check_response(const struct link_service *service, const void *dat
                          hello.version_max);
     }
     status = check_rest(service, &hello, bytes, error);
-    if (status == CRPC_OK && (hello.features & ~(service->features | LINK_FEATURE_PROOF))) {
+    const uint32_t known = service->features | LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC;
+    if (status == CRPC_OK && !same_transport(group, hello.features)) {
+        status = transports_differ(group->dynamic, error);
+    } else if (status == CRPC_OK && (hello.features & ~known)) {
         status = error_set(error, CRPC_E_PROTOCOL, 0,
                            "the peer's hello is malformed: it selects features that were not "
                            "offered");
@@ -220,6 +250,8 @@ int32_t hello_explain_reject(const struct link_service *service, const void *dat
         return error_set(error, CRPC_E_REFUSED, 0,
                          "the peer has no room for another connection; raise its %s",
                          service->no_room);
+    case LINK_REJECT_TRANSPORT:
+        return transports_differ(reject.detail == 0, error);
     case LINK_REJECT_KEY:
         return link_prove_missing(reject.detail == 0, error);
     case LINK_REJECT_SERVICE:

@@ -139,6 +139,7 @@ struct link_cancel {
 struct link_group {
     const struct link_service *service;
     struct nic *nic;     /* nic of each link's first queue pair */
+    bool dynamic;        /* these queue pairs are dynamic, and those of the peers */
     struct cm *cm;       /* NULL: nobody connects by rdma_cm, or watches the devices */
     struct list cm_ring; /* of the groups with this cm */
     struct log *log;
@@ -255,7 +256,7 @@ struct link_task {
 struct link {
     struct link_group *group;
     struct nic_queue_pair *queue_pair; /* the one that is connected; NULL before prepare */
-    struct nic_domain *domain;         /* of the queue pair; NULL = the nic's own */
+    struct nic_domain *domain;         /* of what the peer reaches; NULL = the nic's own */
     struct link_task join;             /* connects it to join_address; it belongs to the task */
     struct nic_address join_address;
     uint64_t handle;
@@ -288,6 +289,12 @@ struct link {
     bool key_differs;         /* one side has a key and the other none: a rejection says so */
     crpc_error error;
 };
+
+/* Returns the domain of the memory that the WQEs of its queue pair use. */
+static inline struct nic_domain *link_own_domain(const struct link *link)
+{
+    return link->group->dynamic ? NULL : link->domain;
+}
 
 /* ---- Connecting: connect.c, blob.c ----------------------------------------------------------- */
 

@@ -115,7 +115,7 @@ static struct link *take_request(struct link_group *group, const struct link_lis
     if (service->plain) {
         link_take_private(&peer, event);
     } else {
-        status = hello_check_request(service, event->private_data, event->private_bytes, &peer,
+        status = hello_check_request(group, event->private_data, event->private_bytes, &peer,
                                      &reject, &error);
     }
     if (status == CRPC_OK) {

@@ -7,8 +7,9 @@
  *   3  the body of its service, when it has checked the peer's proof. Only then has it registered
  *      the memory that the body tells of
  *
- * When a side has the peer's third word it opens the link. By then it has said its own: the peer
- * says its third only after this side's second, and that only after its own second.
+ * When a side has the peer's third word, and has sent its own, it opens the link. It has written its own by then: the peer
+ * says its third only after this side's second, and that only after its own second. But a dynamic queue pair may wait for
+ * room to send it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -32,10 +33,12 @@ struct link_proof {
     struct link_hello our_hello;
     uint8_t our_nonce[LINK_PROOF_BYTES];
     uint8_t their_nonce[LINK_PROOF_BYTES];
-    uint32_t said;   /* words that were sent */
+    uint32_t said;   /* words that are written, */
+    uint32_t sent;   /* and sent: as the queue pair has room */
     uint32_t heard;  /* words of the peer that were taken */
     bool wrong;      /* the peer's proof is not of our key */
     bool body_waits; /* the peer's third word has come, and is taken after `expose` */
+    bool heard_all;  /* that word was taken */
     bool done;
     struct link_task expose;
 };
@@ -60,8 +63,9 @@ static int32_t make_pages(struct link *link, crpc_error *error)
             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &proof->in_keys, error);
     }
     if (status == CRPC_OK) {
-        status = nic->operations->memory_register(nic, link->domain, proof->pages + page_bytes(),
-                                                  page_bytes(), 0, 0, &proof->out_keys, error);
+        status = nic->operations->memory_register(nic, link_own_domain(link),
+                                                  proof->pages + page_bytes(), page_bytes(), 0, 0,
+                                                  &proof->out_keys, error);
     }
     return status;
 }
@@ -193,26 +197,40 @@ static int32_t make(const struct link *link, bool of_peer, bool of_body, const u
                       of_body ? body : nothing, result, error);
 }
 
-static void say(struct link *link, const struct link_word *word)
+void link_prove_send(struct link *link)
 {
     struct link_proof *proof = link->proof;
     struct nic_queue_pair *queue_pair = link->queue_pair;
-    const struct nic_operations *operations = link->group->nic->operations;
     struct link_proof_body theirs;
     memcpy(&theirs, link->peer.hello.body, sizeof(theirs));
-    const uint32_t index = proof->said++;
-    struct link_word *place = (struct link_word *)(void *)(proof->pages + page_bytes()) + index;
-    *place = *word;
-    struct nic_transfer transfer = {
-        .local_address = (uint64_t)(uintptr_t)place,
-        .remote_address = theirs.address + index * sizeof(*place),
-        .bytes = sizeof(*place),
-        .local_key = proof->out_keys.local_key,
-        .remote_key = theirs.key,
-        .immediate = index + 1,
-    };
-    assert(proof->said <= LINK_WORDS && nic_send_room(queue_pair) > 0);
-    operations->post_write_immediate(queue_pair, &transfer, NIC_POST_SIGNALED | NIC_POST_RING);
+    while (proof->sent < proof->said &&
+           (nic_send_room(queue_pair) > 0 || nic_take_room(queue_pair))) {
+        const uint32_t index = proof->sent++;
+        const struct link_word *place =
+            (const struct link_word *)(void *)(proof->pages + page_bytes()) + index;
+        const struct nic_transfer transfer = {
+            .local_address = (uint64_t)(uintptr_t)place,
+            .remote_address = theirs.address + index * sizeof(*place),
+            .bytes = sizeof(*place),
+            .local_key = proof->out_keys.local_key,
+            .remote_key = theirs.key,
+            .immediate = index + 1,
+        };
+        queue_pair->operations->post_write_immediate(queue_pair, &transfer,
+                                                     NIC_POST_SIGNALED | NIC_POST_RING);
+    }
+    if (proof->heard_all && proof->sent == proof->said && !proof->done) {
+        proof->done = true;
+        link_open(link);
+    }
+}
+
+static void say(struct link *link, const struct link_word *word)
+{
+    struct link_proof *proof = link->proof;
+    assert(proof->said < LINK_WORDS);
+    ((struct link_word *)(void *)(proof->pages + page_bytes()))[proof->said++] = *word;
+    link_prove_send(link);
 }
 
 void link_prove_begin(struct link *link)
@@ -247,7 +265,8 @@ static void wrong_key(crpc_error *error)
 static void end_if_wrong(struct link *link)
 {
     crpc_error error = {0};
-    if (link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed) {
+    if (link->proof->wrong && link->proof->sent == link->proof->said &&
+        link->queue_pair->posted == link->queue_pair->completed) {
         wrong_key(&error);
         link_fail(link, &error);
     }
@@ -336,9 +355,9 @@ static void take_body(struct link *link, const struct link_word *word)
         link_fail(link, &error);
         return;
     }
-    link->proof->done = true;
+    link->proof->heard_all = true;
     link_prove_forget_key(link);
-    link_open(link);
+    link_prove_send(link);
 }
 
 static void take_word(struct link *link, uint32_t number)
@@ -407,6 +426,7 @@ void link_prove_take(struct link *link, const struct nic_completion *completion)
         }
         break;
     case NIC_COMPLETION_SEND:
+        link_prove_send(link);
         end_if_wrong(link);
         break;
     default:

@@ -37,6 +37,9 @@ int32_t link_prove_missing(bool ours, crpc_error *error);
 /* True until the peer has proved its key. */
 bool link_proving(const struct link *link);
 
+/* Sends the words that wait for room. */
+void link_prove_send(struct link *link);
+
 /* The queue pair is connected: says the first word. */
 void link_prove_begin(struct link *link);
 /* Takes a completion of the link's queue pair while the link is proving. */

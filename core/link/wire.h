@@ -56,8 +56,9 @@ static_assert(sizeof(struct link_hello) == 56, "hello");
 #define LINK_REJECT_FEATURES 3u /* detail: the unknown features */
 #define LINK_REJECT_MALFORMED 4u
 #define LINK_REJECT_NO_ROOM 5u
-#define LINK_REJECT_SERVICE 6u /* detail: LINK_SERVICE_* of the listener */
-#define LINK_REJECT_KEY 7u     /* detail: 1 if the key is asked for, 0 if this side has none */
+#define LINK_REJECT_SERVICE 6u   /* detail: LINK_SERVICE_* of the listener */
+#define LINK_REJECT_KEY 7u       /* detail: 1 if the key is asked for, 0 if this side has none */
+#define LINK_REJECT_TRANSPORT 8u /* detail: 1 if the listener's context has DC, 0 if it has not */
 
 struct link_reject {
     uint32_t magic;
@@ -67,6 +68,9 @@ struct link_reject {
     uint32_t detail;
 };
 static_assert(sizeof(struct link_reject) == 12, "rejection");
+
+/* Offered and required in the hello of a side whose queue pairs are dynamic. The nonce of a side is the access key of its DCT. */
+#define LINK_FEATURE_DYNAMIC 0x4000u
 
 /* ---- Proof of a key ------------------------------------------------------------------------------ */
 

@@ -28,6 +28,12 @@ int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic 
             continue;
         }
         asked = true;
+        if (options->initiators > 0 && !nic_drivers[i]->queue_pair_create_dynamic) {
+            status = error_set(error, CRPC_E_UNSUPPORTED, 0,
+                               "driver %s has no dynamic queue pairs; mlx5 has, on devices with DC",
+                               nic_drivers[i]->name);
+            continue;
+        }
         status = nic_drivers[i]->open(options, nic, error);
         if (status == CRPC_OK) {
             break;

@@ -42,7 +42,8 @@ struct nic;
 struct nic_domain;
 struct nic_queue_pair;
 struct nic_queue_operations;
-struct nic_piece; /* nic/queue.h */
+struct nic_initiators; /* nic/initiators.h */
+struct nic_piece;      /* nic/queue.h */
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -55,6 +56,7 @@ struct nic_options {
     uint32_t send_depth;            /* WQEs of each queue pair's send queue */
     uint32_t send_completion_depth; /* requested entries of the send CQ; lowered likewise */
     uint32_t signal_interval;       /* at least every n-th WQE is signaled; n <= send_depth / 2 */
+    uint32_t initiators;            /* for dynamic queue pairs; 0 = the nic has none of either */
     uint32_t features;              /* CRPC_FEATURE_* to use if the device has them */
 };
 
@@ -121,6 +123,7 @@ struct nic_transport {
     bool atomics; /* the peer may use atomics, if the nic has them; of a queue it always may */
     uint32_t not_ready_timer; /* how long a peer waits that finds no receive: a code, 1..31; 0 =
                                  NIC_MIN_RNR_TIMER */
+    uint64_t access_key;      /* of a dynamic queue pair: that of the peer's */
 };
 
 /* Attributes of all connections, by rdma_cm or by blob, unless struct nic_transport says otherwise, as
@@ -166,6 +169,7 @@ struct nic_queue_pair_stats {
  * when (int32_t)(completed - n) > 0. Posting advances `posted`, and polling advances
  * `completed`. */
 struct nic_queue_pair {
+    const struct nic_operations *operations; /* those that work on it */
     struct nic *nic;
     void *owner; /* of the service that created it */
     uint32_t number;
@@ -283,6 +287,13 @@ struct nic_operations {
     int32_t (*queue_pair_create_deep)(struct nic *nic, struct nic_domain *domain, void *owner,
                                       uint32_t depth, struct nic_queue_pair **queue_pair,
                                       crpc_error *error);
+    /* A dynamic queue pair (initiators.h): all it has of its own is what peers send to, a DCT. They need its access key. Its
+     * operations are others than the nic's, without post_atomic, post_bind, post_invalidate and fence_last. Its memory is of two
+     * domains: what peers reach is of `domain`, and what its WQEs use is of the nic's own. The nic has initiators.
+     * NULL = no such nic can be opened. */
+    int32_t (*queue_pair_create_dynamic)(struct nic *nic, struct nic_domain *domain, void *owner,
+                                         uint64_t access_key, struct nic_queue_pair **queue_pair,
+                                         crpc_error *error);
     /* Discards everything that was posted. No completion of it is polled afterwards, even if the
      * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);
@@ -293,8 +304,11 @@ struct nic_operations {
     int32_t (*queue_pair_connect)(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
     /* Moves the queue pair to the error state. The peer can no longer write over it, and everything
-     * posted completes with NIC_ERROR_FLUSHED. */
+     * posted completes with NIC_ERROR_FLUSHED; or, of a dynamic one, never. */
     void (*queue_pair_fail)(struct nic_queue_pair *queue_pair);
+    /* For a dynamic queue pair without room. Returns true if it has some now. Otherwise it gets some when a completion of its
+     * own is polled, or it is one that nic_granted returns after a poll. NULL: these are the operations of others. */
+    bool (*take_room)(struct nic_queue_pair *queue_pair);
 
     /* Data path. The caller must check nic_send_room() > 0 before it posts. Nothing is sent before
      * ring_doorbell, or a post with NIC_POST_RING. A post on a failed queue pair is discarded; the failure was or will be
@@ -357,6 +371,7 @@ struct nic_operations {
 /* The part of a nic that all drivers share. A driver's own struct begins with it. */
 struct nic {
     const struct nic_operations *operations;
+    struct nic_initiators *initiators; /* initiators.h; NULL = it has none */
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     bool windows; /* it has memory windows of type 2B */
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
@@ -385,6 +400,17 @@ struct nic {
     uint64_t completions;         /* ever polled */
     uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
 };
+
+static inline bool nic_is_dynamic(const struct nic_queue_pair *queue_pair)
+{
+    return queue_pair->operations->take_room != NULL;
+}
+
+/* For one without room: returns true if it has some now. */
+static inline bool nic_take_room(struct nic_queue_pair *queue_pair)
+{
+    return nic_is_dynamic(queue_pair) && queue_pair->operations->take_room(queue_pair);
+}
 
 /* The drivers of this build in order of preference, terminated by NULL. */
 extern const struct nic_operations *const nic_drivers[];

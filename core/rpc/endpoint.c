@@ -69,7 +69,8 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
             "as two or more; close some or raise it in crpc_context_options",
             engine->endpoints_max);
     }
-    if ((uint64_t)queue_pairs * nic->send_depth > nic->send_completion_depth) {
+    if (!engine->links.dynamic &&
+        (uint64_t)queue_pairs * nic->send_depth > nic->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "the completion queue of %s takes %u sends, enough for %u endpoints",
                          nic->device, nic->send_completion_depth, engine->endpoint_count);
@@ -112,14 +113,19 @@ static int32_t make_receive_side(struct rpc_endpoint *endpoint, crpc_error *erro
 static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
 {
     struct rpc_engine *engine = endpoint->engine;
-    int32_t status = engine->operations->queue_pair_create(
-        engine->nic, endpoint->link.domain, endpoint, &endpoint->link.queue_pair, error);
+    struct nic *nic = engine->nic;
+    struct link *link = &endpoint->link;
+    int32_t status = engine->links.dynamic
+                         ? engine->operations->queue_pair_create_dynamic(
+                               nic, link->domain, endpoint, link->nonce, &link->queue_pair, error)
+                         : engine->operations->queue_pair_create(nic, link->domain, endpoint,
+                                                                 &link->queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }
-    if (!table_set(&engine->queue_pairs, endpoint->link.queue_pair->number, endpoint)) {
-        engine->operations->queue_pair_destroy(endpoint->link.queue_pair);
-        endpoint->link.queue_pair = NULL;
+    if (!table_set(&engine->queue_pairs, link->queue_pair->number, endpoint)) {
+        link->queue_pair->operations->queue_pair_destroy(link->queue_pair);
+        link->queue_pair = NULL;
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for an endpoint");
     }
     engine->endpoint_count++;
@@ -166,7 +172,8 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
 static int32_t expose(struct link *link, crpc_error *error)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    return ring_register(&endpoint->in.ring, endpoint->engine->nic, link->domain, error);
+    return ring_register(&endpoint->in.ring, endpoint->engine->nic, link->domain,
+                         link_own_domain(link), error);
 }
 
 /* ---- What depends on the peer ---------------------------------------------------------------- */
@@ -197,7 +204,8 @@ static int32_t attach(struct link *link, crpc_error *error)
     endpoint->out.batch_limit = peer->batch_window_first;
     status = ring_map(&endpoint->engine->rings, &endpoint->out.staging, RING_SEND,
                       maximum(peer->ring_bytes, page_bytes()), error);
-    return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain, error)
+    return status == CRPC_OK ? ring_register(&endpoint->out.staging, nic, link->domain,
+                                             link_own_domain(link), error)
                              : status;
 }
 
@@ -260,6 +268,12 @@ static void stop(struct rpc_endpoint *endpoint)
     list_remove(&endpoint->work_link);
 }
 
+/* The initiator that a queue pair had may be another's now. The next poll tells it, though nothing has come from the device. */
+static void look_at_grants(struct rpc_engine *engine)
+{
+    engine->links.attention |= engine->links.dynamic;
+}
+
 static void failed(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
@@ -267,7 +281,8 @@ static void failed(struct link *link)
     if (link->queue_pair && !link_joining(link)) {
         /* Also if it has never been connected for the application: the peer can write, and use up
          * receives, as soon as the device is. */
-        endpoint->engine->operations->queue_pair_fail(link->queue_pair);
+        link->queue_pair->operations->queue_pair_fail(link->queue_pair);
+        look_at_grants(endpoint->engine);
     }
     rpc_lane_cut(endpoint);
     if (link->state != CRPC_STATE_DISCONNECTED) {
@@ -278,8 +293,8 @@ static void failed(struct link *link)
 
 static void abandoned(struct link *link)
 {
-    const struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    endpoint->engine->operations->queue_pair_fail(link->queue_pair);
+    link->queue_pair->operations->queue_pair_fail(link->queue_pair);
+    look_at_grants(endpoint_of_link(link)->engine);
 }
 
 /* ---- Draining -------------------------------------------------------------------------------- */
@@ -377,7 +392,8 @@ static void destroy_queue_pair(struct rpc_endpoint *endpoint)
     fold_queue_pair_stats(endpoint, &endpoint->stats);
     uint32_t number = queue_pair->number;
     table_clear(&engine->queue_pairs, number);
-    engine->operations->queue_pair_destroy(queue_pair);
+    queue_pair->operations->queue_pair_destroy(queue_pair);
+    look_at_grants(engine);
     endpoint->link.queue_pair = NULL;
     link_forget_queue_pair(&engine->links, 0, number);
     engine->endpoint_count--;

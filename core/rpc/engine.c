@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/lines.h"
+#include "link/prove.h"
 #include "nic/drain.h"
+#include "nic/initiators.h"
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
@@ -42,6 +44,8 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
     table_init(&engine->queue_pairs);
     ring_slabs_init(&engine->rings);
     link_group_init(&engine->links, &rpc_service, nic, cm, log, handles, virtual_clock_ns);
+    engine->links.dynamic = nic->initiators != NULL;
+    engine->initiators = nic->initiators ? nic->initiators->count : 0;
     engine->operations->refill(nic);
     *out = engine;
     return CRPC_OK;
@@ -153,6 +157,20 @@ static inline void take(void *engine, const struct nic_completion *completion)
     take_completion(engine, completion);
 }
 
+/* Endpoints that waited for an initiator have one. They use it now, or it goes to the next. */
+static __attribute__((noinline)) void take_grants(struct rpc_engine *engine)
+{
+    const struct nic_queue_pair *queue_pair;
+    while ((queue_pair = nic_granted(engine->nic)) != NULL) {
+        struct rpc_endpoint *endpoint = queue_pair->owner;
+        if (link_proving(&endpoint->link)) {
+            link_prove_send(&endpoint->link);
+        } else {
+            endpoint_flush(endpoint);
+        }
+    }
+}
+
 void engine_take_completions(struct rpc_engine *engine)
 {
     struct nic_completion completions[NIC_DRAIN_MAX];
@@ -167,6 +185,9 @@ void engine_take_completions_from(struct rpc_engine *engine, struct nic_completi
     if (nic_drain_from(engine->nic, completions, count, take, engine)) {
         while (nic_drain(engine->nic, take, engine)) {
         }
+    }
+    if (engine->nic->initiators) {
+        take_grants(engine);
     }
     if (unlikely(!list_empty(&engine->lanes_failing))) {
         engine_end_lanes(engine);

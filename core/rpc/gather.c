@@ -26,7 +26,7 @@
 
 /* ---- Regions --------------------------------------------------------------------------------- */
 
-/* A region in the protection domain of an endpoint, since a queue pair uses no memory of another domain. */
+/* A region in the protection domain whose memory the endpoint's queue pair uses: it uses none of another. */
 struct memory {
     struct list region_link;
     struct list endpoint_link;
@@ -66,9 +66,9 @@ static int32_t make_memory(struct rpc_endpoint *endpoint, struct rpc_region *reg
     if (!memory) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region of an endpoint");
     }
-    const int32_t status = nic_memory_register(endpoint->engine->nic, endpoint->link.domain,
-                                               region->fd, region->fd_offset, region->address,
-                                               region->bytes, 0, &memory->keys, error);
+    const int32_t status = nic_memory_register(
+        endpoint->engine->nic, link_own_domain(&endpoint->link), region->fd, region->fd_offset,
+        region->address, region->bytes, 0, &memory->keys, error);
     if (status != CRPC_OK) {
         free(memory);
         return status;
@@ -278,24 +278,24 @@ static void post_placed(struct rpc_endpoint *endpoint, const struct nic_transfer
 {
     const struct rpc_gather *gather = &endpoint->gather;
     const struct rpc_peer_arena *arena = &endpoint->peer_arena;
-    const struct nic_operations *operations = endpoint->engine->operations;
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
     const struct nic_transfer payload = {
         .local_address = gather->piece.address,
         .remote_address = arena->address + (uint64_t)gather->place * arena->place_bytes,
         .bytes = gather->piece.bytes,
         .local_key = gather->piece.local_key,
         .remote_key = arena->key};
-    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);
-    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;
+    queue_pair->operations->post_foreign_write(queue_pair, &payload, 0);
+    endpoint->sent.batches[slot].wqe = queue_pair->posted;
     endpoint->stats.bytes_sent += payload.bytes;
-    operations->post_write_immediate(endpoint->link.queue_pair, transfer,
-                                     NIC_POST_RING | NIC_POST_SIGNALED);
+    queue_pair->operations->post_write_immediate(queue_pair, transfer,
+                                                 NIC_POST_RING | NIC_POST_SIGNALED);
 }
 
 static void post_gathered(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer)
 {
     const struct rpc_gather *gather = &endpoint->gather;
-    const struct nic_operations *operations = endpoint->engine->operations;
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
     const uint32_t before = (uint32_t)(gather->position - endpoint->out.batch_start);
     const uint32_t behind = transfer->bytes - before - gather->piece.bytes;
     const struct nic_piece pieces[GATHER_PIECES] = {
@@ -304,10 +304,10 @@ static void post_gathered(struct rpc_endpoint *endpoint, const struct nic_transf
         {.address = transfer->local_address + before + gather->piece.bytes,
          .bytes = behind,
          .local_key = transfer->local_key}};
-    operations->post_pieces(endpoint->link.queue_pair, false, transfer, pieces,
-                            behind > 0 ? GATHER_PIECES : GATHER_PIECES - 1,
-                            NIC_POST_IMMEDIATE | NIC_POST_SIGNALED);
-    operations->ring_doorbell(endpoint->link.queue_pair);
+    queue_pair->operations->post_pieces(queue_pair, false, transfer, pieces,
+                                        behind > 0 ? GATHER_PIECES : GATHER_PIECES - 1,
+                                        NIC_POST_IMMEDIATE | NIC_POST_SIGNALED);
+    queue_pair->operations->ring_doorbell(queue_pair);
 }
 
 void rpc_gather_post(struct rpc_endpoint *endpoint, const struct nic_transfer *transfer,

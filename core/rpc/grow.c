@@ -72,7 +72,8 @@ static bool make_ring(struct rpc_endpoint *endpoint, enum ring_kind kind, uint64
     crpc_error cause = {0}, error = {0};
     int32_t status = ring_map(&endpoint->engine->rings, ring, kind, bytes, &cause);
     if (status == CRPC_OK) {
-        status = ring_register(ring, nic, endpoint->link.domain, &cause);
+        status = ring_register(ring, nic, endpoint->link.domain, link_own_domain(&endpoint->link),
+                               &cause);
     }
     if (status == CRPC_OK) {
         return true;

@@ -460,6 +460,7 @@ struct rpc_engine {
     struct ring_slabs rings;
 
     uint32_t endpoint_count;
+    uint32_t initiators; /* that its dynamic endpoints share; 0 = they are not dynamic */
     uint32_t endpoints_max;
     uint32_t window_sum;
     uint32_t window_first; /* rpc_small_window */
@@ -567,12 +568,15 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint);
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint);
 void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output);
 
+/* For a dynamic queue pair without room: returns true if it has some now. Otherwise it waits, and endpoint_flush is called when it
+ * has. */
+bool rpc_take_room(const struct rpc_endpoint *endpoint);
 /* Returns true if the window and the send queue take another batch. One send WQE is kept for the mailbox
  * READ, without which a closed window might never open. */
 static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
 {
     return endpoint->out.batches_sent < endpoint->out.batch_limit &&
-           nic_send_room(endpoint->link.queue_pair) > 1;
+           (likely(nic_send_room(endpoint->link.queue_pair) > 1) || rpc_take_room(endpoint));
 }
 /* The open batch is sent when so many are. */
 static inline uint64_t rpc_open_batch(const struct rpc_endpoint *endpoint)

@@ -68,8 +68,8 @@ static inline void send_alone(struct rpc_endpoint *endpoint, uint64_t offset,
     endpoint->out.batches_sent++;
     endpoint->stats.batches_sent++;
     endpoint->stats.bytes_sent += bytes;
-    endpoint->engine->operations->post_write_immediate(endpoint->link.queue_pair, transfer,
-                                                       NIC_POST_RING);
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+    queue_pair->operations->post_write_immediate(queue_pair, transfer, NIC_POST_RING);
 }
 
 static __attribute__((noinline)) uint32_t submit_in_batch(struct rpc_endpoint *endpoint,

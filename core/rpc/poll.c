@@ -1,5 +1,6 @@
 /* poll.c: poll: what it does in which order, and why in that order; and what those who sleep ask. */
 #include "nic/drain.h"
+#include "nic/initiators.h"
 #include "rpc/internal.h"
 
 static __attribute__((noinline)) void flush_work_now(struct rpc_engine *engine)
@@ -59,7 +60,8 @@ static bool rest_waits(const struct rpc_engine *engine)
 {
     return !list_empty(&engine->ended) || !list_empty(&engine->acknowledged) ||
            !list_empty(&engine->failing) || !list_empty(&engine->lanes_done) ||
-           !list_empty(&engine->lanes_failing) || link_rest_waits(&engine->links);
+           !list_empty(&engine->lanes_failing) || link_rest_waits(&engine->links) ||
+           nic_grants_wait(engine->nic);
 }
 
 static __attribute__((noinline)) void emit_after(struct rpc_engine *engine, struct output *output)

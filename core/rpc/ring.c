@@ -201,21 +201,36 @@ int32_t ring_map(struct ring_slabs *slabs, struct ring *ring, enum ring_kind kin
 }
 
 int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
-                      crpc_error *error)
+                      struct nic_domain *own, crpc_error *error)
 {
     const bool receives = ring->slab->page_bytes != 0;
+    const uint64_t bytes = 2 * ring->bytes;
     const uint32_t access = CRPC_ACCESS_LOCAL_WRITE |
                             (receives ? CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ : 0);
-    return nic->operations->memory_register(nic, domain, ring->address,
-                                            2 * ring->bytes + ring->slab->page_bytes, 0, access,
-                                            &ring->memory, error);
+    int32_t status = nic->operations->memory_register(nic, receives ? domain : own, ring->address,
+                                                      bytes + ring->slab->page_bytes, 0, access,
+                                                      &ring->memory, error);
+    ring->landing_key = ring->memory.local_key;
+    if (status == CRPC_OK && receives && own != domain) {
+        status = nic->operations->memory_register(nic, own, ring->address + bytes,
+                                                  ring->slab->page_bytes, 0,
+                                                  CRPC_ACCESS_LOCAL_WRITE, &ring->landing, error);
+        ring->landing_key = ring->landing.local_key;
+    }
+    return status;
+}
+
+static void deregister(struct nic *nic, struct nic_keys *memory)
+{
+    if (memory->driver) {
+        nic->operations->memory_deregister(nic, memory);
+    }
 }
 
 void ring_destroy(struct ring *ring, struct nic *nic)
 {
-    if (ring->memory.driver) {
-        nic->operations->memory_deregister(nic, &ring->memory);
-    }
+    deregister(nic, &ring->memory);
+    deregister(nic, &ring->landing);
     if (ring->address) {
         struct ring_slabs *slabs = ring->slab->slabs;
         pthread_mutex_lock(&slabs->mutex);

@@ -34,9 +34,13 @@ struct ring_slabs {
 enum ring_kind { RING_SEND, RING_RECEIVE };
 
 struct ring {
-    uint8_t *address;       /* 2 * bytes, then the page of the mailbox */
-    uint64_t bytes;         /* a power of two, and a multiple of the page size */
-    struct nic_keys memory; /* of all this */
+    uint8_t *address; /* 2 * bytes, then the page of the mailbox */
+    uint64_t bytes;   /* a power of two, and a multiple of the page size */
+    struct nic_keys
+        memory; /* of all this; of a send ring it is of this side's WQEs, of a receive ring of the peer's */
+    struct nic_keys
+        landing; /* of the mailbox's page, for this side's WQEs, if they use memory of another domain */
+    uint32_t landing_key; /* of a receive ring: with which it is read into */
     struct ring_slab *slab;
 };
 
@@ -48,11 +52,11 @@ void ring_slabs_free(struct ring_slabs *slabs);
  * fills *error and returns its status. */
 int32_t ring_map(struct ring_slabs *slabs, struct ring *ring, enum ring_kind kind, uint64_t bytes,
                  crpc_error *error);
-/* Registers a ring that is mapped in a domain: a RING_SEND for the device of this side, a RING_RECEIVE for the peer, too,
- * which may write and read both the ring, where nobody else writes, and the mailbox, which nobody else reads. Returns as
- * ring_map. */
+/* Registers a ring that is mapped: for WQEs of this side, which use memory of the domain `own`, and a RING_RECEIVE for the peer,
+ * too, which reaches that of `domain`. It may write and read both the ring, where nobody else writes, and the mailbox, which
+ * nobody else reads. Returns as ring_map. */
 int32_t ring_register(struct ring *ring, struct nic *nic, struct nic_domain *domain,
-                      crpc_error *error);
+                      struct nic_domain *own, crpc_error *error);
 
 /* Undoes both. Does nothing if the ring is all zeros. */
 void ring_destroy(struct ring *ring, struct nic *nic);

@@ -303,7 +303,6 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
 
 static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
 {
-    struct rpc_engine *engine = endpoint->engine;
     if (endpoint->out.batch_messages == 0) { /* nothing but FIN */
         endpoint->out.batch_start = endpoint->out.produced;
         endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
@@ -323,9 +322,9 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
         }
     }
     if (likely(!posted)) {
-        engine->operations->post_write_immediate(endpoint->link.queue_pair, transfer,
-                                                 NIC_POST_RING |
-                                                     (signaled ? NIC_POST_SIGNALED : 0));
+        struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+        queue_pair->operations->post_write_immediate(
+            queue_pair, transfer, NIC_POST_RING | (signaled ? NIC_POST_SIGNALED : 0));
     }
 
     if (unlikely(endpoint->out.batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
@@ -351,6 +350,7 @@ __attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
                                                   uint8_t kind, const void *word, uint32_t bytes,
                                                   uint32_t mark)
 {
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
     const uint32_t batch_bytes = (uint32_t)(WIRE_BATCH_HEADER_BYTES + wire_message_bytes(bytes));
     struct nic_transfer transfer = {.local_key = staging->memory.local_key,
                                     .remote_key = endpoint->peer.ring_key};
@@ -359,12 +359,18 @@ __attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
     rpc_write_batch_in(endpoint, staging, ring_offset(staging, position), batch_bytes, 1, 0,
                        &transfer);
     transfer.immediate |= mark;
-    endpoint->engine->operations->post_write_immediate(endpoint->link.queue_pair, &transfer,
-                                                       NIC_POST_RING | NIC_POST_SIGNALED);
+    queue_pair->operations->post_write_immediate(queue_pair, &transfer,
+                                                 NIC_POST_RING | NIC_POST_SIGNALED);
     endpoint->out.batches_sent++;
     endpoint->stats.batches_sent++;
     endpoint->stats.bytes_sent += batch_bytes;
     return batch_bytes;
+}
+
+__attribute__((cold, noinline)) bool rpc_take_room(const struct rpc_endpoint *endpoint)
+{
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+    return nic_take_room(queue_pair) && nic_send_room(queue_pair) > 1;
 }
 
 /* True while only the peer's mailbox can tell that something may be sent again. */
@@ -432,22 +438,22 @@ __attribute__((cold, noinline)) void rpc_report_room(struct rpc_endpoint *endpoi
 
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 {
-    struct rpc_engine *engine = endpoint->engine;
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
     if (endpoint->read.in_flight || endpoint->link.failing ||
-        nic_send_room(endpoint->link.queue_pair) == 0) {
+        (nic_send_room(queue_pair) == 0 && !nic_take_room(queue_pair))) {
         return;
     }
     struct nic_transfer transfer = {
         .local_address = (uint64_t)(uintptr_t)ring_landing(&endpoint->in.ring),
         .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
         .bytes = sizeof(struct wire_mailbox),
-        .local_key = endpoint->in.ring.memory.local_key,
+        .local_key = endpoint->in.ring.landing_key,
         .remote_key = endpoint->peer.ring_key};
     endpoint->read.landing = ring_landing(&endpoint->in.ring);
-    endpoint->read.wqe = endpoint->link.queue_pair->posted;
+    endpoint->read.wqe = queue_pair->posted;
     endpoint->read.in_flight = true;
-    engine->operations->post_read(endpoint->link.queue_pair, &transfer, NIC_POST_SIGNALED);
-    engine->operations->ring_doorbell(endpoint->link.queue_pair);
+    queue_pair->operations->post_read(queue_pair, &transfer, NIC_POST_SIGNALED);
+    queue_pair->operations->ring_doorbell(queue_pair);
     endpoint->stats.mailbox_reads++;
 }
 

@@ -29,9 +29,11 @@ static void check_error(const crpc_error *error, int32_t status)
 }
 
 /* What was taken of `hello`. */
-static void check_peer(const struct link_service *service, const struct link_hello *hello,
-                       size_t bytes, const struct link_peer *peer)
+static void check_peer(const struct link_group *group, const struct link_hello *hello, size_t bytes,
+                       bool response, const struct link_peer *peer)
 {
+    const struct link_service *service = group->service;
+    const uint32_t of_links = LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC;
     fuzz_check(bytes >= sizeof(*hello) && hello->magic == LINK_MAGIC &&
                    hello->service == service->number,
                "a hello that is none was taken");
@@ -40,7 +42,7 @@ static void check_peer(const struct link_service *service, const struct link_hel
                "version %u of %u to %u was chosen", peer->version, hello->version_min,
                hello->version_max);
     fuzz_check((peer->features & ~(uint32_t)(service->features & hello->features)) == 0 &&
-                   (hello->features_required & ~(service->features | LINK_FEATURE_PROOF)) == 0,
+                   (hello->features_required & ~(service->features | of_links)) == 0,
                "features 0x%x were chosen", peer->features);
     fuzz_check(peer->token_bytes <= LINK_TOKEN_BYTES && peer->token_bytes == hello->token_bytes &&
                    memcmp(peer->token, hello->token, peer->token_bytes) == 0,
@@ -51,9 +53,12 @@ static void check_peer(const struct link_service *service, const struct link_hel
         "the body is another, or malformed");
     fuzz_check(peer->proves == ((hello->features & LINK_FEATURE_PROOF) != 0),
                "a key was taken, or not");
+    const uint16_t said = response ? hello->features : hello->features_required;
+    fuzz_check(group->dynamic == ((said & LINK_FEATURE_DYNAMIC) != 0),
+               "one of another transport was taken");
 }
 
-static void try_hello(const struct link_service *service, const uint8_t *data, size_t bytes,
+static void try_hello(const struct link_group *group, const uint8_t *data, size_t bytes,
                       bool response)
 {
     struct link_peer peer, untouched;
@@ -63,10 +68,10 @@ static void try_hello(const struct link_service *service, const uint8_t *data, s
     memset(&untouched, 0xaa, sizeof(untouched));
     peer = untouched;
     memcpy(&hello, data, bytes < sizeof(hello) ? bytes : sizeof(hello));
-    int32_t status = response ? hello_check_response(service, data, bytes, &peer, &error)
-                              : hello_check_request(service, data, bytes, &peer, &reject, &error);
+    int32_t status = response ? hello_check_response(group, data, bytes, &peer, &error)
+                              : hello_check_request(group, data, bytes, &peer, &reject, &error);
     if (status == CRPC_OK) {
-        check_peer(service, &hello, bytes, &peer);
+        check_peer(group, &hello, bytes, response, &peer);
         fuzz_check(!response || hello.version_min == hello.version_max,
                    "a response with a choice of versions was taken");
         return;
@@ -74,7 +79,8 @@ static void try_hello(const struct link_service *service, const uint8_t *data, s
     check_error(&error, status);
     fuzz_check(memcmp(&peer, &untouched, sizeof(peer)) == 0, "something was taken all the same");
     if (!response) { /* the peer can read why */
-        check_error(&theirs, hello_explain_reject(service, &reject, sizeof(reject), &theirs));
+        check_error(&theirs,
+                    hello_explain_reject(group->service, &reject, sizeof(reject), &theirs));
     }
 }
 
@@ -84,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_input input = {data, size};
     uint8_t choice = fuzz_byte(&input);
     const struct link_service *service = choice & 1 ? &channel_service : &rpc_service;
+    const bool dynamic = !(choice & 1) && fuzz_below(&input, 4) == 0; /* of calls alone */
     const uint8_t *bytes = input.next;
     size_t count = input.left;
     if (choice & 8) { /* a good one, in which bytes change */
@@ -92,10 +99,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .version_max = service->version_max,
                                    .service = service->number};
         memcpy(hello.body, bodies[choice & 1], sizeof(hello.body));
+        hello.features = dynamic ? LINK_FEATURE_DYNAMIC : 0;
+        hello.features_required = dynamic && !(choice & 2) ? LINK_FEATURE_DYNAMIC : 0;
         if (fuzz_below(&input, 4) == 0) { /* of a side with a key */
             const struct link_proof_body words = {.address = 0x4000, .queue_pair_number = 7};
-            hello.features = LINK_FEATURE_PROOF;
-            hello.features_required = choice & 2 ? 0 : LINK_FEATURE_PROOF;
+            hello.features |= LINK_FEATURE_PROOF;
+            hello.features_required |= choice & 2 ? 0 : LINK_FEATURE_PROOF;
             memcpy(hello.body, &words, sizeof(words));
         }
         memcpy(good, &hello, sizeof(hello));
@@ -111,7 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         crpc_error error = {0};
         check_error(&error, hello_explain_reject(service, bytes, count, &error));
     } else {
-        try_hello(service, bytes, count, choice & 2);
+        const struct link_group group = {.service = service, .dynamic = dynamic};
+        try_hello(&group, bytes, count, choice & 2);
     }
     return 0;
 }

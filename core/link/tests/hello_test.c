@@ -55,10 +55,12 @@ static struct link_hello good_answer(void)
     return hello;
 }
 
+static struct link_group group = {.service = &service};
+
 static int32_t check_request(const struct link_hello *hello, size_t bytes, struct link_peer *peer)
 {
     struct link_reject reject;
-    return hello_check_request(&service, hello, bytes, peer, &reject, NULL);
+    return hello_check_request(&group, hello, bytes, peer, &reject, NULL);
 }
 
 static void a_good_request_is_taken(void **state)
@@ -71,7 +73,7 @@ static void a_good_request_is_taken(void **state)
     hello.version_max = 200; /* a newer peer that still speaks ours */
     hello.features = 0x7fff; /* and offers what we do not know */
     memcpy(padded, &hello, sizeof(hello));
-    assert_int_equal(hello_check_request(&service, padded, sizeof(padded), &peer, &reject, NULL),
+    assert_int_equal(hello_check_request(&group, padded, sizeof(padded), &peer, &reject, NULL),
                      CRPC_OK);
     assert_int_equal(peer.version, 4);
     assert_int_equal(peer.features, KNOWN);
@@ -108,7 +110,8 @@ static const struct spoiled spoiled[] = {
     SPOILED(version_min, 4, CRPC_E_VERSION, LINK_REJECT_VERSION),
     SPOILED(version_max, 1, CRPC_E_VERSION, LINK_REJECT_VERSION),
     SPOILED(features_required, 1, CRPC_E_VERSION, LINK_REJECT_FEATURES),
-    SPOILED(features_required, 0x4000, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    SPOILED(features_required, 0x2000, CRPC_E_VERSION, LINK_REJECT_FEATURES),
+    SPOILED(features_required, 0x4000, CRPC_E_VERSION, LINK_REJECT_TRANSPORT),
     /* A key is offered and required, or neither. */
     SPOILED(features_required, 0x8000, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
     SPOILED(features, 0x8002, CRPC_E_PROTOCOL, LINK_REJECT_MALFORMED),
@@ -128,8 +131,7 @@ static void spoiled_requests_are_rejected_with_the_reason(void **state)
         struct link_reject reject = {0};
         crpc_error error = {0};
         memcpy((uint8_t *)&hello + spoiled[i].offset, &spoiled[i].value, spoiled[i].bytes);
-        int32_t status =
-            hello_check_request(&service, &hello, sizeof(hello), &peer, &reject, &error);
+        int32_t status = hello_check_request(&group, &hello, sizeof(hello), &peer, &reject, &error);
         if (status != spoiled[i].status || reject.reason != spoiled[i].reason) {
             fail_msg("%s = %llu: status %d, reason %u", spoiled[i].name,
                      (unsigned long long)spoiled[i].value, status, reject.reason);
@@ -148,7 +150,7 @@ static void short_ones_are_not_read_past_their_end(void **state)
     for (size_t bytes = 0; bytes < sizeof(hello); bytes++) {
         struct link_peer peer;
         assert_int_not_equal(check_request(&hello, bytes, &peer), CRPC_OK);
-        assert_int_not_equal(hello_check_response(&service, &hello, bytes, &peer, NULL), CRPC_OK);
+        assert_int_not_equal(hello_check_response(&group, &hello, bytes, &peer, NULL), CRPC_OK);
     }
 }
 
@@ -157,47 +159,46 @@ static void a_response_must_choose_among_what_was_offered(void **state)
     (void)state;
     struct link_hello hello = good_answer();
     struct link_peer peer;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
     assert_int_equal(peer.version, 3);
     assert_int_equal(peer.features, 2);
     hello.version_max = 4;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_VERSION);
     hello.version_min = hello.version_max = 5;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_VERSION);
     hello = good_answer();
     hello.features = 1;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
     hello = good_answer();
     memset(hello.body, 0, sizeof(hello.body));
     hello.features |= LINK_FEATURE_PROOF; /* that of the link is no feature of the service */
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
     assert_true(peer.proves);
     assert_int_equal(peer.features, 2);
     hello = good_answer();
     hello.service = LINK_SERVICE_CHANNEL;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
     hello = good_answer();
     hello.body[0] = 0xbb;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
     hello = good_answer();
     hello.token_bytes = 5;
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
     hello = good_answer();
     hello.features_required = 2; /* which both sides know */
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL),
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
                      CRPC_E_PROTOCOL);
 }
 
 static void what_is_filled_is_taken_by_the_other_side(void **state)
 {
     (void)state;
-    struct link_group group = {.service = &service};
     struct link link = {.group = &group, .nonce = 7, .options = {.token_bytes = 2, .token = "ab"}};
     struct link_hello hello;
     struct link_peer peer;
@@ -211,9 +212,49 @@ static void what_is_filled_is_taken_by_the_other_side(void **state)
     hello_fill(&link, &hello);
     assert_int_equal(hello.token_bytes, 0);
     assert_int_equal(hello.version_min, 4);
-    assert_int_equal(hello_check_response(&service, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
     assert_int_equal(peer.version, 4);
     assert_int_equal(peer.features, KNOWN);
+}
+
+static void both_sides_have_initiators_or_neither(void **state)
+{
+    (void)state;
+    struct link_group with = {.service = &service, .dynamic = true};
+    struct link link = {.group = &with};
+    struct link_hello hello;
+    struct link_peer peer;
+    struct link_reject reject;
+    crpc_error error = {0};
+    hello_fill(&link, &hello);
+    assert_int_equal(hello.features_required, LINK_FEATURE_DYNAMIC);
+    assert_int_equal(hello_check_request(&with, &hello, sizeof(hello), &peer, &reject, NULL),
+                     CRPC_OK);
+    assert_int_equal(peer.features, KNOWN); /* it is no feature of the service */
+    assert_int_equal(hello_check_request(&group, &hello, sizeof(hello), &peer, &reject, &error),
+                     CRPC_E_VERSION);
+    assert_non_null(strstr(error.message, "the peer's context has initiators"));
+    assert_int_equal(hello_explain_reject(&service, &reject, sizeof(reject), &error),
+                     CRPC_E_VERSION);
+    assert_non_null(strstr(error.message, "this context has initiators"));
+    link.passive = true;
+    link.peer = peer;
+    link.peer.version = 4;
+    hello_fill(&link, &hello);
+    assert_int_equal(hello_check_response(&with, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_VERSION);
+    /* One without them, which offers the feature all the same, as any it may know. */
+    hello = good();
+    hello.features |= LINK_FEATURE_DYNAMIC;
+    assert_int_equal(hello_check_request(&group, &hello, sizeof(hello), &peer, &reject, NULL),
+                     CRPC_OK);
+    assert_int_equal(hello_check_request(&with, &hello, sizeof(hello), &peer, &reject, &error),
+                     CRPC_E_VERSION);
+    assert_non_null(strstr(error.message, "this context has initiators"));
+    assert_int_equal(hello_explain_reject(&service, &reject, sizeof(reject), &error),
+                     CRPC_E_VERSION);
+    assert_non_null(strstr(error.message, "the peer's context has initiators"));
 }
 
 static void rejections_are_explained(void **state)
@@ -262,6 +303,7 @@ int main(void)
         cmocka_unit_test(short_ones_are_not_read_past_their_end),
         cmocka_unit_test(a_response_must_choose_among_what_was_offered),
         cmocka_unit_test(what_is_filled_is_taken_by_the_other_side),
+        cmocka_unit_test(both_sides_have_initiators_or_neither),
         cmocka_unit_test(rejections_are_explained),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -43,35 +43,57 @@ static uint8_t streams_exponent(uint32_t streams)
     return exponent;
 }
 
-/* Scatter to CQE is off, as in mlx5/queue.c. Naming the ops keeps WQEs from being counted as if they could bind
- * windows. */
+/* Scatter to CQE is off, as in mlx5/queue.c. */
+static struct mlx5dv_qp_init_attr attributes_of(enum mlx5dv_dc_type type)
+{
+    return (struct mlx5dv_qp_init_attr){.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
+                                                     MLX5DV_QP_INIT_ATTR_MASK_DC,
+                                        .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+                                        .dc_init_attr = {.dc_type = type}};
+}
+
+/* Naming the ops keeps WQEs from being counted as if they could bind windows. */
+struct ibv_qp *device_dci_create(struct device_nic *nic, struct ibv_qp_init_attr_ex *attributes,
+                                 const struct mlx5dv_dci_streams *streams)
+{
+    struct mlx5dv_qp_init_attr direct = attributes_of(MLX5DV_DCTYPE_DCI);
+    attributes->qp_type = IBV_QPT_DRIVER;
+    attributes->comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attributes->send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                 IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                 IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    if (streams) {
+        direct.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+        direct.dc_init_attr.dci_streams = *streams;
+    }
+    return mlx5dv_create_qp(nic->context, attributes, &direct);
+}
+
+struct ibv_qp *device_dct_create(struct device_nic *nic, struct ibv_qp_init_attr_ex *attributes,
+                                 uint64_t access_key)
+{
+    struct mlx5dv_qp_init_attr direct = attributes_of(MLX5DV_DCTYPE_DCT);
+    attributes->qp_type = IBV_QPT_DRIVER;
+    direct.dc_init_attr.dct_access_key = access_key;
+    return mlx5dv_create_qp(nic->context, attributes, &direct);
+}
+
 struct ibv_qp *device_dc_create(struct device_queue *queue, struct ibv_qp_init_attr_ex *attributes,
                                 const struct nic_queue_options *options)
 {
     struct device_nic *nic = to_device_nic(queue->base.nic);
-    const bool initiator = options->kind == NIC_QUEUE_DCI;
-    struct mlx5dv_qp_init_attr direct = {
-        .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC,
-        .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
-        .dc_init_attr = {.dc_type = initiator ? MLX5DV_DCTYPE_DCI : MLX5DV_DCTYPE_DCT}};
-    attributes->qp_type = IBV_QPT_DRIVER;
-    if (initiator) {
-        attributes->comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        attributes->send_ops_flags =
-            IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
-            IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-    } else {
-        direct.dc_init_attr.dct_access_key = options->access_key;
+    if (options->kind == NIC_QUEUE_DCT) {
+        return device_dct_create(nic, attributes, options->access_key);
     }
-    if (options->streams > 0) {
-        direct.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
-        direct.dc_init_attr.dci_streams =
-            (struct mlx5dv_dci_streams){.log_num_concurent = streams_exponent(options->streams),
-                                        .log_num_errored = (uint8_t)nic_queue_grant_failures(
-                                            &queue->base, nic->stream_failures_exponent_max)};
+    if (options->streams == 0) {
+        return device_dci_create(nic, attributes, NULL);
     }
-    return mlx5dv_create_qp(nic->context, attributes, &direct);
+    const struct mlx5dv_dci_streams streams = {
+        .log_num_concurent = streams_exponent(options->streams),
+        .log_num_errored =
+            (uint8_t)nic_queue_grant_failures(&queue->base, nic->stream_failures_exponent_max)};
+    return device_dci_create(nic, attributes, &streams);
 }
 
 /* ---- States ---------------------------------------------------------------------------------- */
@@ -91,17 +113,16 @@ int device_dci_to_init(struct nic_queue_pair *base)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);
 }
 
-int device_dci_ready(struct nic_queue *base, const struct nic_transport *transport)
+int device_dci_ready(struct nic_queue_pair *base, const struct nic_transport *transport)
 {
     struct device_nic *nic = to_device_nic(base->nic);
-    struct ibv_qp *qp = device_qp(base->pair);
-    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
-                                     .path_mtu = (enum ibv_mtu)nic->mtu_code,
-                                     .ah_attr = own_way(base->pair)};
+    struct ibv_qp *qp = device_qp(base);
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_RTR, .path_mtu = (enum ibv_mtu)nic->mtu_code, .ah_attr = own_way(base)};
     assert(transport->retry_timeout >= 1 && transport->retry_timeout <= 31 &&
            transport->retry_count >= 1 && transport->retry_count <= 7);
     int os_error = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV);
-    return os_error ? os_error : device_queue_pair_to_send(base->pair, transport);
+    return os_error ? os_error : device_queue_pair_to_send(base, transport);
 }
 
 int device_dct_ready(struct nic_queue_pair *base)

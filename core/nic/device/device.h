@@ -153,6 +153,12 @@ bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *qu
  * nobody: it has no ibv_qp.qp_context, as that which libmlx5 hides. Returns an errno value. */
 int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
                       struct nic_queue *queue, struct ibv_qp *qp);
+/* The same for a DCT of a dynamic queue pair, which is ready then. Returns an errno value: EEXIST if its number is in by_number,
+ * as of one that has failed and was not forgotten yet. */
+int device_dct_init(struct device_nic *nic, struct device_queue_pair *queue_pair, void *owner,
+                    struct ibv_qp *qp);
+/* For one that was reset: packets of before do not fit what it sends next. */
+void device_renew_sequence_number(struct device_queue_pair *queue_pair);
 void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 /* Removes it from by_number, and its WQEs from send_outstanding. */
 void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
@@ -184,8 +190,16 @@ void device_window_destroy(struct nic *base, struct nic_window *window);
 /* dc.c: the states of a DCI and of a DCT. */
 /* Finds out whether the nic has DC, and how many streams. */
 void device_dc_describe(struct device_nic *nic);
-/* Each returns an errno value. That of a DCT sets base->number, which it has not before. */
+struct mlx5dv_dci_streams;
+/* Creates a DCI or a DCT with these completion queues, SRQ, limits and domain. streams: NULL = it has none. Returns NULL and
+ * sets errno if it fails. */
+struct ibv_qp *device_dci_create(struct device_nic *nic, struct ibv_qp_init_attr_ex *attributes,
+                                 const struct mlx5dv_dci_streams *streams);
+struct ibv_qp *device_dct_create(struct device_nic *nic, struct ibv_qp_init_attr_ex *attributes,
+                                 uint64_t access_key);
+/* Each returns an errno value. That of a DCT sets base->number, which it has not before. A DCI is ready to send. */
 int device_dci_to_init(struct nic_queue_pair *base);
+int device_dci_ready(struct nic_queue_pair *base, const struct nic_transport *transport);
 int device_dct_ready(struct nic_queue_pair *base);
 
 /* connect.c */

@@ -206,16 +206,22 @@ static uint32_t random_sequence_number(void)
     return number & 0xffffffu;
 }
 
+void device_renew_sequence_number(struct device_queue_pair *queue_pair)
+{
+    queue_pair->packet_sequence_number = random_sequence_number();
+}
+
 static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair *queue_pair,
                                 void *owner, struct ibv_qp *qp)
 {
+    queue_pair->base.operations = nic->base.operations;
     queue_pair->base.nic = &nic->base;
     queue_pair->base.owner = owner;
     queue_pair->base.number = qp->qp_num;
     queue_pair->base.depth = nic->base.send_depth;
     queue_pair->qp = qp;
     qp->qp_context = queue_pair; /* core/cm tells of its events */
-    queue_pair->packet_sequence_number = random_sequence_number();
+    device_renew_sequence_number(queue_pair);
 }
 
 bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
@@ -227,6 +233,21 @@ bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *qu
     }
     nic->queue_pairs++;
     return true;
+}
+
+int device_dct_init(struct device_nic *nic, struct device_queue_pair *queue_pair, void *owner,
+                    struct ibv_qp *qp)
+{
+    describe_queue_pair(nic, queue_pair, owner, qp);
+    int os_error = device_dct_ready(&queue_pair->base);
+    if (os_error == 0 && table_get(&nic->by_number, queue_pair->base.number)) {
+        os_error = EEXIST;
+    }
+    if (os_error == 0 && !table_set(&nic->by_number, queue_pair->base.number, &queue_pair->base)) {
+        os_error = ENOMEM;
+    }
+    nic->queue_pairs += os_error == 0;
+    return os_error;
 }
 
 int device_queue_init(struct device_nic *nic, struct device_queue_pair *queue_pair,

@@ -174,7 +174,7 @@ static int32_t make(struct device_queue *queue, struct nic_domain *domain,
         queue->pair.packet_sequence_number = 0;
     }
     os_error = options->kind == NIC_QUEUE_UD    ? device_queue_ready(base)
-               : options->kind == NIC_QUEUE_DCI ? device_dci_ready(base, &options->transport)
+               : options->kind == NIC_QUEUE_DCI ? device_dci_ready(base->pair, &options->transport)
                                                 : 0;
     if (os_error) {
         device_queue_forget(nic, base->pair);

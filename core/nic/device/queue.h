@@ -77,9 +77,6 @@ int device_queue_ready(struct nic_queue *base);
  * if it fails. */
 struct ibv_qp *device_dc_create(struct device_queue *queue, struct ibv_qp_init_attr_ex *attributes,
                                 const struct nic_queue_options *options);
-/* Makes a DCI ready to send. Returns an errno value. */
-int device_dci_ready(struct nic_queue *base, const struct nic_transport *transport);
-
 /* modify.c: nic_queue_operations.modify. */
 int32_t device_queue_modify(struct nic_queue *base, const struct nic_queue_change *change,
                             crpc_error *error);

@@ -121,6 +121,15 @@ static struct memory_completion_queue *queue_choose(struct memory_nic *nic)
     return queue_empty(second) ? NULL : second;
 }
 
+static void initiator_done(struct memory_nic *nic, struct nic_initiator *initiator, uint8_t kind)
+{
+    if (kind == NIC_COMPLETION_ERROR) {
+        nic_initiators_fail(&nic->initiators, initiator);
+    } else {
+        nic_initiators_complete(&nic->initiators, initiator);
+    }
+}
+
 static void completion_take(struct memory_nic *nic, const struct memory_completion *taken,
                             struct nic_completion *shown)
 {
@@ -135,6 +144,9 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
     if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
         shown->completed = queue_pair->completed;
         queue_pair->failed = true;
+    }
+    if (taken->queue_pair->dynamic.initiator && !taken->receive) {
+        initiator_done(nic, taken->queue_pair->dynamic.initiator, shown->kind);
     }
 }
 

@@ -7,40 +7,36 @@
 
 static struct memory_fabric *default_fabric;
 
+/* All but what makes a queue pair dynamic. */
+#define MEMORY_OPERATIONS                                                                          \
+    .driver = NIC_DRIVER_MEMORY, .name = "memory", .query = memory_query,                          \
+    .open = memory_open_default, .close = memory_close, .domain_create = memory_domain_create,     \
+    .domain_destroy = memory_domain_destroy, .memory_register = memory_register,                   \
+    .memory_register_dmabuf = memory_register_dmabuf, .memory_deregister = memory_deregister,      \
+    .window_create = memory_window_create, .window_destroy = memory_window_destroy,                \
+    .queue_pair_create = memory_queue_pair_create,                                                 \
+    .queue_pair_create_deep = memory_queue_pair_create_deep,                                       \
+    .queue_pair_create_dynamic = memory_queue_pair_create_dynamic,                                 \
+    .queue_pair_destroy = memory_queue_pair_destroy,                                               \
+    .queue_pair_address = memory_queue_pair_address,                                               \
+    .queue_pair_connect = memory_queue_pair_connect, .queue_pair_fail = memory_queue_pair_fail,    \
+    .post_write_immediate = memory_post_write_immediate, .post_write = memory_post_write,          \
+    .post_foreign_write = memory_post_foreign_write, .post_read = memory_post_read,                \
+    .post_pieces = memory_post_pieces, .ring_doorbell = memory_ring_doorbell, .poll = memory_poll, \
+    .refill = memory_refill, .arm = memory_arm, .disarm = memory_disarm,                           \
+    .queues = &memory_queue_operations
+
 const struct nic_operations nic_memory_operations = {
-    .driver = NIC_DRIVER_MEMORY,
-    .name = "memory",
-    .query = memory_query,
-    .open = memory_open_default,
-    .close = memory_close,
-    .domain_create = memory_domain_create,
-    .domain_destroy = memory_domain_destroy,
-    .memory_register = memory_register,
-    .memory_register_dmabuf = memory_register_dmabuf,
-    .memory_deregister = memory_deregister,
-    .window_create = memory_window_create,
-    .window_destroy = memory_window_destroy,
-    .queue_pair_create = memory_queue_pair_create,
-    .queue_pair_create_deep = memory_queue_pair_create_deep,
-    .queue_pair_destroy = memory_queue_pair_destroy,
-    .queue_pair_address = memory_queue_pair_address,
-    .queue_pair_connect = memory_queue_pair_connect,
-    .queue_pair_fail = memory_queue_pair_fail,
-    .post_write_immediate = memory_post_write_immediate,
-    .post_write = memory_post_write,
-    .post_foreign_write = memory_post_foreign_write,
-    .post_read = memory_post_read,
-    .post_pieces = memory_post_pieces,
+    MEMORY_OPERATIONS,
     .post_atomic = memory_post_atomic,
     .fence_last = memory_fence_last,
     .post_bind = memory_post_bind,
     .post_invalidate = memory_post_invalidate,
-    .ring_doorbell = memory_ring_doorbell,
-    .poll = memory_poll,
-    .refill = memory_refill,
-    .arm = memory_arm,
-    .disarm = memory_disarm,
-    .queues = &memory_queue_operations,
+};
+
+const struct nic_operations nic_memory_dynamic_operations = {
+    MEMORY_OPERATIONS,
+    .take_room = memory_take_room,
 };
 
 void memory_abort(const char *function, const char *format, ...)

@@ -119,7 +119,7 @@ static inline bool memory_allows_local(const struct memory_queue_pair *queue_pai
                                        uint32_t local_key, uint64_t address, uint32_t bytes,
                                        uint32_t access)
 {
-    return memory_allows_in(queue_pair->nic, queue_pair->domain, local_key, address, bytes, access);
+    return memory_allows_in(queue_pair->nic, queue_pair->own, local_key, address, bytes, access);
 }
 
 static inline bool memory_allows_remote(const struct memory_queue_pair *queue_pair,
@@ -233,6 +233,11 @@ int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, voi
 int32_t memory_queue_pair_create_deep(struct nic *nic, struct nic_domain *domain, void *owner,
                                       uint32_t depth, struct nic_queue_pair **queue_pair,
                                       crpc_error *error);
+int32_t memory_queue_pair_create_dynamic(struct nic *nic, struct nic_domain *domain, void *owner,
+                                         uint64_t access_key, struct nic_queue_pair **queue_pair,
+                                         crpc_error *error);
+extern const struct nic_operations nic_memory_dynamic_operations;
+bool memory_take_room(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_destroy(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_address(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);

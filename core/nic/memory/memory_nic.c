@@ -158,6 +158,19 @@ static void queues_create(struct memory_nic *nic)
     }
 }
 
+static void initiators_create(struct memory_nic *nic, uint32_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    nic_initiators_init(&nic->initiators, nic->base.send_depth);
+    nic->initiator_all = memory_allocate(count, sizeof(*nic->initiator_all));
+    for (uint32_t i = 0; i < count; i++) {
+        nic_initiators_add(&nic->initiators, &nic->initiator_all[i]);
+    }
+    nic->base.initiators = &nic->initiators;
+}
+
 int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *options,
                         struct nic **opened, crpc_error *error)
 {
@@ -184,6 +197,7 @@ int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *
     shared_fill(&nic->base, fabric, device, options);
     nic->base.event_fd = event_fd;
     queues_create(nic);
+    initiators_create(nic, options->initiators);
     nic->next = fabric->nics;
     fabric->nics = nic;
     fabric->counters.nics++;
@@ -243,6 +257,7 @@ void memory_nic_free(struct memory_nic *nic)
     *link = nic->next;
     nic->fabric->counters.nics--;
     close(nic->base.event_fd);
+    free(nic->initiator_all);
     free(nic->send_completions.entries);
     free(nic->receive_completions.entries);
     free(nic->queue_sends.entries);

@@ -64,6 +64,8 @@ int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void
     queue_pair->nic = nic;
     queue_pair->fabric = fabric;
     queue_pair->domain = memory_domain_use(base, domain);
+    queue_pair->own = queue_pair->domain;
+    queue_pair->base.operations = base->operations;
     queue_pair->base.nic = base;
     queue_pair->base.owner = owner;
     queue_pair->base.number = number;
@@ -83,6 +85,45 @@ int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void
     return CRPC_OK;
 }
 
+/* A queue pair like any other, which may only send while an initiator is lent to it. A peer is known by its access key, where
+ * others have a sequence number. */
+int32_t memory_queue_pair_create_dynamic(struct nic *base, struct nic_domain *domain, void *owner,
+                                         uint64_t access_key, struct nic_queue_pair **created,
+                                         crpc_error *error)
+{
+    const int32_t status = memory_queue_pair_create(base, domain, owner, created, error);
+
+    memory_require(base->initiators, "%s has no initiators", base->device);
+    if (status == CRPC_OK) {
+        struct memory_queue_pair *queue_pair = memory_queue_pair(*created);
+        queue_pair->own = NULL;
+        queue_pair->identity =
+            memory_identity((*created)->number, (uint32_t)access_key & PACKET_SEQUENCE_MASK);
+        (*created)->operations = &nic_memory_dynamic_operations;
+        nic_dynamic_init(&queue_pair->dynamic, *created);
+    }
+    return status;
+}
+
+bool memory_take_room(struct nic_queue_pair *base)
+{
+    return !base->failed &&
+           nic_initiators_take(base->nic->initiators, &memory_queue_pair(base)->dynamic);
+}
+
+/* What it has posted is flushed, if at all, without an initiator. */
+static void leave_initiators(struct memory_queue_pair *queue_pair)
+{
+    struct nic_initiators *initiators = queue_pair->base.nic->initiators;
+    struct nic_initiator *left;
+
+    if (queue_pair->dynamic.pair &&
+        (left = nic_initiators_leave(initiators, &queue_pair->dynamic)) != NULL) {
+        left->failed = false;
+        nic_initiators_rest(initiators, left);
+    }
+}
+
 void memory_queue_pair_destroy(struct nic_queue_pair *base)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
@@ -92,6 +133,7 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
     memory_require(memory_windows_bound(queue_pair) == 0,
                    "queue pair %u is destroyed, and %u windows are bound to it", base->number,
                    memory_windows_bound(queue_pair));
+    leave_initiators(queue_pair);
     memory_completions_forget(queue_pair);
     memory_active_remove(queue_pair);
     for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
@@ -153,8 +195,10 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
     memory_require(nic_address_valid(peer) && peer->link == CRPC_LINK_ETHERNET,
                    "queue pair %u on link %u cannot be a peer", peer->queue_pair_number,
                    peer->link);
-    queue_pair->peer_identity =
-        memory_identity(peer->queue_pair_number, peer->packet_sequence_number);
+    queue_pair->peer_identity = memory_identity(
+        peer->queue_pair_number, queue_pair->dynamic.pair
+                                     ? (uint32_t)transport->access_key & PACKET_SEQUENCE_MASK
+                                     : peer->packet_sequence_number);
     base->peer_number = peer->queue_pair_number;
     queue_pair->connected = true;
     memory_queue_pair_update(queue_pair);
@@ -167,6 +211,7 @@ void memory_queue_pair_fail(struct nic_queue_pair *base)
 
     base->failed = true;
     queue_pair->rung = base->posted; /* all that was posted is flushed, rung or not */
+    leave_initiators(queue_pair);
     memory_die(queue_pair);
     memory_settle(queue_pair);
 }
@@ -200,6 +245,10 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
     wqe->pieces = NULL;
     wqe->fence = false;
     wqe->flags = opcode == MEMORY_WRITE_IMMEDIATE ? NIC_DONE_IMMEDIATE : 0;
+    if (queue_pair->dynamic.pair) {
+        nic_initiators_post(base->nic->initiators, &queue_pair->dynamic);
+        flags |= NIC_POST_SIGNALED;
+    }
     wqe->signaled = nic_post_count(base, flags);
     return wqe;
 }

@@ -12,6 +12,7 @@
 #ifndef CORE_NIC_MEMORY_STATE_H
 #define CORE_NIC_MEMORY_STATE_H
 
+#include "nic/initiators.h"
 #include "nic/memory/memory.h"
 #include "nic/memory/random.h"
 #include "nic/queue.h"
@@ -116,7 +117,9 @@ struct memory_nic {
     bool armed;
     bool cut;
     bool link_down;
-    bool sends_first; /* the next poll begins with sends */
+    bool sends_first;                    /* the next poll begins with sends */
+    struct nic_initiators initiators;    /* of which there are none, or: */
+    struct nic_initiator *initiator_all; /* initiators.count of them */
     struct memory_queue *queues;
     struct memory_target *targets;
     struct memory_queue_completions queue_sends;
@@ -191,7 +194,9 @@ struct memory_queue_pair {
     struct memory_nic *nic;
     struct memory_fabric *fabric;
     struct memory_queue_pair *next; /* of the nic */
-    struct memory_domain *domain;   /* NULL = the nic's own */
+    struct memory_domain *domain;   /* of what its peer reaches; NULL = the nic's own */
+    struct memory_domain *own;      /* of what its WQEs use: likewise, or NULL of a dynamic one */
+    struct nic_dynamic dynamic;     /* zeroed = it is not dynamic */
     struct memory_queue *queue;     /* NULL = a queue pair of nic.h */
     uint32_t withheld;              /* CRPC_ACCESS_REMOTE_*: what its peer may not do */
     bool receive_taken;             /* by the message that comes in now */

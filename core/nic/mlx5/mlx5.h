@@ -11,12 +11,14 @@
  *   receive_queue.h     SRQ
  *   ../tracking.h       finds what was posted for a CQE
  *
+ * dynamic.c and dynamic_post.c are dynamic queue pairs and the DCIs that they share (../initiators.h).
  * queue.c, queue_post.c, queue_poll.c, queue_tags.c and target.c are the queues of nic/queue.h.
  */
 #ifndef CORE_NIC_MLX5_MLX5_H
 #define CORE_NIC_MLX5_MLX5_H
 
 #include "nic/device/queue.h"
+#include "nic/initiators.h"
 #include "nic/mlx5/completion_queue.h"
 #include "nic/mlx5/driver.h"
 #include "nic/mlx5/receive_queue.h"
@@ -58,8 +60,26 @@ struct mlx5_queue_pair {
     struct send_queue queue;
     struct tracking tracking;
     uint32_t push_units; /* a WRITE of so many units is copied into its WQE, and that is pushed */
+    bool initiator;      /* it begins a struct mlx5_initiator */
     bool fence_wanted;   /* the WQE at fence_position must have a fence */
     uint32_t fence_position; /* behind a bind or an invalidate */
+};
+
+/* A DCI. */
+struct mlx5_initiator {
+    struct mlx5_queue_pair queue;
+    struct nic_initiator shared;
+};
+
+struct mlx5_initiators {
+    struct nic_initiators shared;
+    struct mlx5_initiator *all; /* shared.count of them */
+};
+
+struct mlx5_dynamic {
+    struct device_queue_pair device; /* the DCT; without a qp once it has failed */
+    struct nic_dynamic dynamic;
+    struct nic_target *target; /* the peer's; NULL = it is not connected */
 };
 
 /* A completion queue for queues of nic/queue.h. */
@@ -110,6 +130,11 @@ static inline struct mlx5_nic *to_mlx5_nic(struct nic *nic)
     return container_of(nic, struct mlx5_nic, device.base);
 }
 
+static inline struct mlx5_dynamic *to_mlx5_dynamic(struct nic_queue_pair *queue_pair)
+{
+    return container_of(queue_pair, struct mlx5_dynamic, device.base);
+}
+
 static inline struct mlx5_queue_pair *to_mlx5_queue_pair(struct nic_queue_pair *queue_pair)
 {
     return container_of(queue_pair, struct mlx5_queue_pair, device.base);
@@ -132,6 +157,45 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
                                     crpc_error *error);
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
+
+/* What a queue pair of its own and an initiator have alike. A send queue for `depth` WQEs of up to so many blocks. Returns an
+ * errno value. */
+int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t blocks_of_one,
+                         uint32_t depth, struct mlx5_queue_pair *queue_pair);
+/* Destroys the queue pair, if there is one, and frees what belongs to its send queue. */
+void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
+                               struct ibv_qp *qp);
+
+/* dynamic.c */
+/* Makes the initiators of a nic. What is made when it fails, mlx5_initiators_end undoes. */
+int32_t mlx5_initiators_make(struct mlx5_nic *nic, uint32_t count, crpc_error *error);
+void mlx5_initiators_end(struct mlx5_nic *nic);
+int32_t mlx5_dynamic_create(struct nic *base, struct nic_domain *domain, void *owner,
+                            uint64_t access_key, struct nic_queue_pair **result, crpc_error *error);
+void mlx5_dynamic_destroy(struct nic_queue_pair *base);
+int32_t mlx5_dynamic_connect(struct nic_queue_pair *base, const struct nic_address *peer,
+                             const struct nic_transport *transport, crpc_error *error);
+void mlx5_dynamic_fail(struct nic_queue_pair *base);
+bool mlx5_dynamic_take_room(struct nic_queue_pair *base);
+/* A WQE of an initiator has completed, or failed: *completion is its own, and becomes that of its user. */
+void mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion);
+
+/* dynamic_post.c */
+void mlx5_dynamic_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                                  uint32_t flags);
+void mlx5_dynamic_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                        uint32_t flags);
+void mlx5_dynamic_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                                uint32_t flags);
+void mlx5_dynamic_read(struct nic_queue_pair *base, const struct nic_transfer *transfer,
+                       uint32_t flags);
+void mlx5_dynamic_pieces(struct nic_queue_pair *base, bool read,
+                         const struct nic_transfer *transfer, const struct nic_piece *pieces,
+                         uint32_t count, uint32_t flags);
+void mlx5_dynamic_ring(struct nic_queue_pair *base);
+
+/* driver.c: those of dynamic queue pairs. */
+extern const struct nic_operations mlx5_dynamic_operations;
 
 /* post.c */
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -152,6 +152,9 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
     base->send_completion_depth = (uint32_t)nic->send_cq->cqe;
     base->features = compressed ? CRPC_FEATURE_CQE_COMPRESSION : 0;
     status = probe_queue_pair(nic, error);
+    if (status == CRPC_OK && options->initiators > 0) {
+        status = mlx5_initiators_make(nic, options->initiators, error);
+    }
     if (status == CRPC_OK) {
         mlx5_refill(base);
     }
@@ -175,6 +178,7 @@ int32_t mlx5_open(const struct nic_options *options, struct nic **result, crpc_e
 void mlx5_close(struct nic *base)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
+    mlx5_initiators_end(nic);
     if (nic->srq) {
         ibv_destroy_srq(nic->srq);
     }

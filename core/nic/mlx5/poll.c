@@ -71,7 +71,7 @@ static __attribute__((cold, noinline)) uint32_t receive_other(struct mlx5_nic *n
         return 0;
     }
     if (queue_pair && !queue_pair->failed) {
-        mlx5_queue_pair_fail(queue_pair);
+        queue_pair->operations->queue_pair_fail(queue_pair);
     }
     completion->completed = queue_pair ? queue_pair->completed : 0;
     return ENTRY_TOOK_RECEIVE | ENTRY_GIVEN;
@@ -147,6 +147,9 @@ poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t ca
             if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
                 base->failed = true; /* the device has moved it to the error state */
                 describe_error(entry, false, completion);
+            }
+            if (unlikely(to_mlx5_queue_pair(base)->initiator)) {
+                mlx5_dynamic_done(to_mlx5_queue_pair(base), completion);
             }
             count++;
         }

@@ -8,6 +8,7 @@
 
 #include "nic/mlx5/mlx5.h"
 #include "nic/mlx5/pieces.h"
+#include "nic/mlx5/posting.h"
 
 /* ---- Ringing --------------------------------------------------------------------------------- */
 
@@ -48,35 +49,6 @@ void mlx5_ring_doorbell(struct nic_queue_pair *base)
 
 /* ---- Posting --------------------------------------------------------------------------------- */
 
-/* The place of a WQE of so many bytes. */
-static inline uint8_t *begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
-{
-    struct send_queue *queue = &queue_pair->queue;
-    uint32_t filled = 0;
-    uint32_t position = queue->producer;
-    uint8_t *wqe = send_queue_begin(queue, wqe_blocks(bytes), &filled);
-    assume(wqe);
-    if (unlikely(filled)) {
-        /* Signaled whatever was requested: an error CQE may name any WQE (mlx5.h). */
-        tracking_post(&queue_pair->tracking, position, queue->producer,
-                      queue_pair->device.base.posted, TRACKING_FILLER);
-    }
-    return wqe;
-}
-
-static inline void end(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const void *wqe_end,
-                       uint8_t opcode, uint32_t immediate, uint32_t flags)
-{
-    struct nic_queue_pair *base = &queue_pair->device.base;
-    struct send_queue *queue = &queue_pair->queue;
-    uint32_t position = queue->producer;
-    uint8_t control = nic_post_count(base, flags) ? MLX5_WQE_CTRL_CQ_UPDATE : 0;
-    send_queue_end(queue, wqe, wqe_end, opcode, control, immediate);
-    to_device_nic(base->nic)->send_outstanding++;
-    tracking_post(&queue_pair->tracking, position, queue->producer, base->posted,
-                  TRACKING_SIGNALED);
-}
-
 /* `opcode` is a constant at each call, and so is whether the payload may be read here. */
 static inline __attribute__((always_inline)) void post_write(struct nic_queue_pair *base,
                                                              uint8_t opcode, bool readable,
@@ -91,7 +63,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     bool in_wqe = readable && transfer->bytes <= base->nic->inline_bytes_max;
     uint32_t bytes = head + (in_wqe ? wqe_inline_bytes(transfer->bytes)
                                     : (uint32_t)sizeof(struct mlx5_wqe_data_seg));
-    uint8_t *wqe = begin(queue_pair, bytes);
+    uint8_t *wqe = posting_begin(queue_pair, bytes);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
     segment = wqe_remote_address(segment, transfer->remote_address, transfer->remote_key);
     if (in_wqe && likely(transfer->bytes != 0)) {
@@ -101,8 +73,8 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
     base->stats.inline_wqes += in_wqe;
-    end(queue_pair, wqe, segment, opcode,
-        opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);
+    posting_end(queue_pair, wqe, segment, opcode,
+                opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);
 }
 
 /* Half a unit, in one load or store. */
@@ -209,13 +181,13 @@ void mlx5_post_read(struct nic_queue_pair *base, const struct nic_transfer *tran
         return;
     }
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
-    uint8_t *wqe = begin(queue_pair, WQE_BLOCK_BYTES);
+    uint8_t *wqe = posting_begin(queue_pair, WQE_BLOCK_BYTES);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
     segment = wqe_remote_address(segment, transfer->remote_address, transfer->remote_key);
     if (transfer->bytes != 0) {
         segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
     }
-    end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
+    posting_end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_READ, 0, flags);
 }
 
 void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_transfer *transfer,
@@ -233,7 +205,7 @@ void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_t
     const uint32_t head = sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg);
     uint32_t bytes = head + (in_wqe ? wqe_inline_bytes(transfer->bytes)
                                     : count * (uint32_t)sizeof(struct mlx5_wqe_data_seg));
-    uint8_t *wqe = begin(queue_pair, bytes);
+    uint8_t *wqe = posting_begin(queue_pair, bytes);
     uint8_t *segment = wqe_remote_address(wqe + sizeof(struct mlx5_wqe_ctrl_seg),
                                           transfer->remote_address, transfer->remote_key);
     if (!in_wqe) {
@@ -243,11 +215,11 @@ void mlx5_post_pieces(struct nic_queue_pair *base, bool read, const struct nic_t
     }
     base->stats.inline_wqes += in_wqe;
     if (flags & NIC_POST_IMMEDIATE) {
-        end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM, htonl(transfer->immediate),
-            flags);
+        posting_end(queue_pair, wqe, segment, MLX5_OPCODE_RDMA_WRITE_IMM,
+                    htonl(transfer->immediate), flags);
     } else {
-        end(queue_pair, wqe, segment, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, 0,
-            flags);
+        posting_end(queue_pair, wqe, segment, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE,
+                    0, flags);
     }
 }
 
@@ -261,14 +233,14 @@ void mlx5_post_atomic(struct nic_queue_pair *base, const struct nic_atomic *atom
     }
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     assert(base->nic->atomics);
-    uint8_t *wqe = begin(queue_pair, WQE_BLOCK_BYTES);
+    uint8_t *wqe = posting_begin(queue_pair, WQE_BLOCK_BYTES);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
     segment = wqe_remote_address(segment, atomic->remote_address, atomic->remote_key);
     segment = atomic->swap ? wqe_compare_swap(segment, atomic->compare, atomic->operand)
                            : wqe_fetch_add(segment, atomic->operand);
     segment = wqe_data(segment, atomic->local_address, atomic->local_key, sizeof(atomic->operand));
-    end(queue_pair, wqe, segment, atomic->swap ? MLX5_OPCODE_ATOMIC_CS : MLX5_OPCODE_ATOMIC_FA, 0,
-        flags);
+    posting_end(queue_pair, wqe, segment,
+                atomic->swap ? MLX5_OPCODE_ATOMIC_CS : MLX5_OPCODE_ATOMIC_FA, 0, flags);
 }
 
 void mlx5_fence_last(struct nic_queue_pair *base)
@@ -285,7 +257,7 @@ void mlx5_fence_last(struct nic_queue_pair *base)
 static void end_local(struct mlx5_queue_pair *queue_pair, uint8_t *wqe, const void *wqe_end,
                       uint32_t key, uint32_t flags)
 {
-    end(queue_pair, wqe, wqe_end, MLX5_OPCODE_UMR, htobe32(key), flags);
+    posting_end(queue_pair, wqe, wqe_end, MLX5_OPCODE_UMR, htobe32(key), flags);
     if (queue_pair->fence_wanted) {
         set_fence(queue_pair);
     }
@@ -315,7 +287,7 @@ void mlx5_post_bind(struct nic_queue_pair *base, struct nic_window *window,
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     uint32_t before = window->remote_key;
     assert(bytes > 0);
-    uint8_t *wqe = begin(queue_pair, WQE_BIND_BYTES);
+    uint8_t *wqe = posting_begin(queue_pair, WQE_BIND_BYTES);
     window->remote_key = nic_window_next_key(before);
     void *wqe_end =
         wqe_bind(wqe + sizeof(struct mlx5_wqe_ctrl_seg), address, bytes, memory->local_key,
@@ -330,7 +302,7 @@ void mlx5_post_invalidate(struct nic_queue_pair *base, struct nic_window *window
         return;
     }
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
-    uint8_t *wqe = begin(queue_pair, WQE_INVALIDATE_BYTES);
+    uint8_t *wqe = posting_begin(queue_pair, WQE_INVALIDATE_BYTES);
     void *wqe_end = wqe_invalidate(wqe + sizeof(struct mlx5_wqe_ctrl_seg));
     end_local(queue_pair, wqe, wqe_end, window->remote_key, flags);
 }

@@ -87,9 +87,9 @@ static uint32_t blocks_of_one(const struct nic *nic)
 }
 
 /* One WQE more than wanted: a NOP at the ring's end may take the room of one. */
-static uint32_t blocks_for(const struct nic *nic, uint32_t depth)
+static uint32_t blocks_for(uint32_t of_one, uint32_t depth)
 {
-    return blocks_of_one(nic) * (depth + 1);
+    return of_one * (depth + 1);
 }
 
 /* libmlx5 makes the bytes of what it is asked for a power of two. But in each WQE of a reliable connection it counts
@@ -98,13 +98,14 @@ static uint32_t blocks_for(const struct nic *nic, uint32_t depth)
 static uint32_t library_wqes(const struct mlx5_nic *nic, uint32_t depth)
 {
     const uint32_t bytes =
-        power_of_two_at_least(blocks_for(&nic->device.base, depth)) * WQE_BLOCK_BYTES;
+        power_of_two_at_least(blocks_for(blocks_of_one(&nic->device.base), depth)) *
+        WQE_BLOCK_BYTES;
     return bytes / nic->library_wqe_bytes;
 }
 
-/* Where the send queue lies, from libmlx5. */
-static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t depth,
-                           struct mlx5_queue_pair *queue_pair)
+/* From libmlx5. */
+int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t blocks_of_one,
+                         uint32_t depth, struct mlx5_queue_pair *queue_pair)
 {
     struct mlx5dv_qp found = {0};
     struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
@@ -114,7 +115,7 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
     }
     uint32_t blocks = found.sq.wqe_cnt;
     if (found.sq.stride != WQE_BLOCK_BYTES || blocks == 0 || (blocks & (blocks - 1)) != 0 ||
-        blocks > TRACKING_ENTRIES_MAX || blocks < blocks_for(&nic->device.base, depth)) {
+        blocks > TRACKING_ENTRIES_MAX || blocks < blocks_for(blocks_of_one, depth)) {
         return EOPNOTSUPP;
     }
     queue_pair->queue = (struct send_queue){.buffer = found.sq.buf,
@@ -135,7 +136,8 @@ static int find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t dep
     return 0;
 }
 
-static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, struct ibv_qp *qp)
+void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
+                               struct ibv_qp *qp)
 {
     if (qp) {
         mlx5_qp_destroy(nic, qp);
@@ -143,7 +145,6 @@ static void release(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair, st
     mlx5_doorbell_give(nic, queue_pair->queue.doorbell);
     sparse_free(queue_pair->tracking.entries, queue_pair->tracking.mask + 1,
                 sizeof(*queue_pair->tracking.entries));
-    free(queue_pair);
 }
 
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
@@ -164,12 +165,14 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
     struct ibv_qp_init_attr granted;
     struct ibv_qp *qp =
         mlx5_qp_create(nic, domain, library_wqes(nic, depth), base->inline_bytes_max, &granted);
-    int os_error = qp ? find_send_queue(nic, qp, depth, queue_pair) : errno;
+    int os_error =
+        qp ? mlx5_find_send_queue(nic, qp, blocks_of_one(base), depth, queue_pair) : errno;
     if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
         os_error = ENOMEM;
     }
     if (os_error) {
-        release(nic, queue_pair, qp);
+        mlx5_queue_pair_dismantle(nic, queue_pair, qp);
+        free(queue_pair);
         return device_blame(error, os_error, 0, base->device, "create a queue pair");
     }
     queue_pair->device.base.depth = depth;
@@ -195,7 +198,8 @@ void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
     uint32_t number = base->number;
     mlx5_queue_pair_fail(base);
     device_queue_pair_forget(&nic->device, base);
-    release(nic, queue_pair, device_qp(base));
+    mlx5_queue_pair_dismantle(nic, queue_pair, device_qp(base));
+    free(queue_pair);
     completion_queue_drop(&nic->receives, number);
     completion_queue_drop(&nic->sends, number);
     /* Nobody polls for sends while none are outstanding. */

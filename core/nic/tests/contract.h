@@ -118,6 +118,16 @@ void test_dc_streams_fail(void **state);
 void test_dc_streams_end(void **state);
 void test_dc_stream_limits(void **state);
 void test_dc_storm(void **state);
+void test_dynamic_transfers(void **state);
+void test_dynamic_turns(void **state);
+void test_dynamic_all_get_turns(void **state);
+void test_dynamic_peer_gone(void **state);
+void test_dynamic_fails_under_way(void **state);
+void test_dynamic_fails_waiting(void **state);
+void test_dynamic_wrong_key(void **state);
+void test_dynamic_domains(void **state);
+void test_dynamic_numbers(void **state);
+void test_dynamic_storm(void **state);
 void test_tags_messages(void **state);
 void test_tags_long_message(void **state);
 void test_tags_garbage(void **state);
@@ -222,6 +232,15 @@ void test_modify_limit_of_tags(void **state);
         QUEUES_TEST(test_dc_streams_end), QUEUES_TEST(test_dc_stream_limits),                      \
         QUEUES_TEST(test_dc_storm)
 #define DC_CONTRACT_TESTS QUEUES_TEST(test_dc_missing), DC_TESTS, DC_STREAM_TESTS
+
+/* Of drivers that have dynamic queue pairs. */
+#define DYNAMIC_CONTRACT_TESTS                                                                     \
+    cmocka_unit_test(test_dynamic_transfers), cmocka_unit_test(test_dynamic_turns),                \
+        cmocka_unit_test(test_dynamic_all_get_turns), cmocka_unit_test(test_dynamic_peer_gone),    \
+        cmocka_unit_test(test_dynamic_fails_under_way),                                            \
+        cmocka_unit_test(test_dynamic_fails_waiting), cmocka_unit_test(test_dynamic_wrong_key),    \
+        cmocka_unit_test(test_dynamic_domains), cmocka_unit_test(test_dynamic_numbers),            \
+        cmocka_unit_test(test_dynamic_storm)
 
 /* Takes out what shows nothing in this build. */
 static inline void contract_leave_out(struct CMUnitTest *tests, size_t count)

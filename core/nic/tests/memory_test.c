@@ -57,7 +57,8 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[] = {CONTRACT_TESTS, QUEUE_CONTRACT_TESTS, DC_CONTRACT_TESTS};
+    struct CMUnitTest tests[] = {CONTRACT_TESTS, QUEUE_CONTRACT_TESTS, DC_CONTRACT_TESTS,
+                                 DYNAMIC_CONTRACT_TESTS};
     const bool scheduled = argc == 2 && strcmp(argv[1], "scheduled") == 0;
     if (argc != 2 || (!scheduled && strcmp(argv[1], "immediate") != 0)) {
         fprintf(stderr, "usage: memory_test immediate|scheduled\n");

@@ -310,6 +310,7 @@ static void leave_out_missing(struct CMUnitTest *tests, size_t count)
 {
     static const struct CMUnitTest dc[] = {DC_TESTS}, streams[] = {DC_STREAM_TESTS};
     static const struct CMUnitTest tags[] = {TAG_CONTRACT_TESTS}, atomics[] = {QUEUE_ATOMIC_TESTS};
+    static const struct CMUnitTest dynamic[] = {DYNAMIC_CONTRACT_TESTS};
     const struct nic_options options = pair_options();
     struct nic *nic = pair_open_nic(&options);
     if (strncmp(nic->device, "rxe", 3) == 0) {
@@ -319,6 +320,10 @@ static void leave_out_missing(struct CMUnitTest *tests, size_t count)
     }
     if (!nic->dc) {
         leave_out_all(tests, count, dc, COUNT_OF(dc), "the device has no DC");
+    }
+    if (!nic->operations->queue_pair_create_dynamic || !nic->dc) {
+        leave_out_all(tests, count, dynamic, COUNT_OF(dynamic),
+                      "the driver or the device has no dynamic queue pairs");
     }
     if (nic->streams_max < DC_STREAMS) {
         leave_out_all(tests, count, streams, COUNT_OF(streams), "the device has no streams");
@@ -336,12 +341,12 @@ int main(void)
 {
     signals_as_usual();
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_query),   cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_open),    CONTRACT_TESTS,
-        QUEUE_CONTRACT_TESTS,           DC_CONTRACT_TESTS,
-        PAIR_TEST(test_dmabuf),         PAIR_TEST(test_stray_send),
-        PAIR_TEST(test_bad_address),    PAIR_TEST(test_bad_memory),
-        cmocka_unit_test(test_memlock),
+        cmocka_unit_test(test_query), cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_open),  CONTRACT_TESTS,
+        QUEUE_CONTRACT_TESTS,         DC_CONTRACT_TESTS,
+        DYNAMIC_CONTRACT_TESTS,       PAIR_TEST(test_dmabuf),
+        PAIR_TEST(test_stray_send),   PAIR_TEST(test_bad_address),
+        PAIR_TEST(test_bad_memory),   cmocka_unit_test(test_memlock),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     /* The last is about memory that is pinned. */

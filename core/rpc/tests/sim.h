@@ -191,6 +191,7 @@ enum sim_count {
     SIM_VANISHED,
     SIM_RINGS_GROWN,
     SIM_WINDOWS_BACK,
+    SIM_DYNAMIC_CALLS,
     SIM_COUNTS
 };
 
@@ -204,7 +205,8 @@ struct sim {
     uint32_t lazy; /* this engine seldom polls, so that its peers get far ahead of it */
     /* Of what the library does off the poll. */
     struct late_times late;
-    bool lanes; /* some connections have them */
+    uint32_t initiators; /* of each engine, whose endpoints are dynamic; 0 = they are not */
+    bool lanes;          /* some connections have them */
     struct random_generator lane_random;
     struct random_generator run_random; /* whether ops come one by one */
     struct random_generator gather_random;

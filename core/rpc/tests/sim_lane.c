@@ -15,7 +15,7 @@
 void sim_lanes_choose(struct sim *sim, uint64_t seed)
 {
     random_seed(&sim->lane_random, seed);
-    sim->lanes = random_percent(&sim->lane_random, 50);
+    sim->lanes = random_percent(&sim->lane_random, 50) && sim->initiators == 0;
 }
 
 bool sim_lane_wanted(struct sim *sim)

@@ -25,6 +25,14 @@ static void choose_fabric(struct sim *sim)
     options->retry_steps = 300;
 }
 
+/* By a generator of its own, so that episodes without are what they would be. Few are shared by many. */
+static void choose_initiators(struct sim *sim, uint64_t seed)
+{
+    struct random_generator random;
+    random_seed(&random, seed);
+    sim->initiators = random_percent(&random, 30) ? random_between(&random, 1, 3) : 0;
+}
+
 static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t windows)
 {
     struct random_generator *random = &sim->base.random;
@@ -32,6 +40,7 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
         .send_depth = random_between(random, 4, 32),
+        .initiators = sim->initiators,
     };
     crpc_error error = {0};
     handles_init(&engine->handles);
@@ -211,6 +220,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->side_count = 0;
     choose_fabric(sim);
     late_times_choose(&sim->late, ~sim->base.seed);
+    choose_initiators(sim, sim->base.seed ^ 0x64796e61);
     sim_lanes_choose(sim, sim->base.seed ^ 0x6c616e65);
     sim_gather_open(sim, sim->base.seed ^ 0x67617468);
     sim_arena_choose(sim, sim->base.seed ^ 0x6172656e);
@@ -260,6 +270,7 @@ void sim_close(struct simulation *base)
         crpc_stats stats;
         rpc_engine_stats(sim->engines[i].engine, &stats);
         sim->counts[SIM_CALLS] += stats.calls;
+        sim->counts[SIM_DYNAMIC_CALLS] += sim->initiators ? stats.calls : 0;
         sim->counts[SIM_REFUSALS] += stats.refused;
         sim->counts[SIM_LATE] += stats.late_responses;
         sim->counts[SIM_READS] += stats.mailbox_reads;
