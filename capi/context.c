@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/lines.h"
 #include "cm/cm.h"
+#include "nic/initiators.h"
 #include "private/context.h"
 #include "private/copyin.h"
 #include "private/options.h"
@@ -30,6 +31,7 @@
 #define CHANNELS_MAX_LIMIT (1u << 16)
 #define QUEUES_MAX_DEFAULT 256u
 #define QUEUES_MAX_LIMIT (1u << 16)
+#define INITIATORS_MAX 1024u
 
 int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *error)
 {
@@ -118,6 +120,9 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
         (options->receive_depth < 2 || options->receive_depth > RECEIVE_DEPTH_LIMIT)) {
         return error_set(error, CRPC_E_INVALID, 0, "receive_depth must be 2 to %u",
                          RECEIVE_DEPTH_LIMIT);
+    }
+    if (options->initiators > INITIATORS_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "initiators may be at most %u", INITIATORS_MAX);
     }
     if (options->signal_interval > SIGNAL_INTERVAL_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
@@ -208,8 +213,10 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .gid_index = options->gid_index,
         .receive_depth = options->receive_depth,
         .send_depth = SEND_DEPTH,
-        .send_completion_depth = SEND_DEPTH * options->endpoints_max,
+        .send_completion_depth =
+            SEND_DEPTH * (options->initiators ? options->initiators : options->endpoints_max),
         .signal_interval = options->signal_interval,
+        .initiators = options->initiators,
         .features = options->features,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
@@ -404,6 +411,7 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .batch_window_left = rpc_engine_window_left(context->engine),
         .queues_max = context->queues ? queue_engine_queues_max(context->queues) : 0,
         .queues = context->queues ? queue_engine_queues(context->queues) : 0,
+        .initiators = context->nic->initiators ? context->nic->initiators->count : 0,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);

@@ -238,6 +238,12 @@ typedef struct crpc_context_options {
     /* Queues of all kinds, at most 65536; 0 = 256. Needs CRPC_CONTEXT_QUEUES, and must be zero without
      * it. */
     uint32_t queues_max;
+    /* 0: each endpoint has a connected queue pair (RC). 1 to 1024: endpoints connect by DC, the dynamically connected transport of
+     * mlx5 devices, and share so many initiators, which have the send queues. An endpoint then has 16 KiB less, and the
+     * context no completion queue as long as all send queues together: for thousands of peers. Whoever sends takes an
+     * initiator until what it has sent is acknowledged, and waits if there is none; a peer that does not answer holds one
+     * until the endpoint fails. Both sides of a connection need initiators, and neither can have a lane. */
+    uint32_t initiators;
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
@@ -246,7 +252,7 @@ typedef struct crpc_context_options {
  * Two environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
  * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. May block for tens of milliseconds.
  * Returns CRPC_OK and sets *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,
- * CRPC_E_UNSUPPORTED (driver), CRPC_E_INVALID, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+ * CRPC_E_UNSUPPORTED (driver, or DC), CRPC_E_INVALID, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_context_open(const crpc_context_options *options, crpc_context **context,
                                    crpc_error *error);
 
@@ -279,6 +285,8 @@ typedef struct crpc_context_info {
     /* Queues that count for queues_max: those of all kinds until they are closed, and closed ones whose
      * ops have not all completed. Connect requests do not count. */
     uint32_t queues;
+    uint32_t initiators; /* as requested */
+    uint32_t reserved;
 } crpc_context_info;
 
 /* Describes the context and the device that it uses. Returns CRPC_OK; CRPC_E_INVALID. */

@@ -75,6 +75,22 @@ static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *err
     return CRPC_OK;
 }
 
+/* What endpoints that share initiators cannot have of their own. */
+static int32_t check_dynamic(const crpc_endpoint_options *options, crpc_error *error)
+{
+    if (options->flags & CRPC_ENDPOINT_LANE) {
+        return error_set(error, CRPC_E_UNSUPPORTED, 0,
+                         "endpoints of a context with initiators have no lanes: its grants are for "
+                         "one connected queue pair");
+    }
+    if (options->retry_timeout != 0 || options->retry_count != 0) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "retry_timeout and retry_count must be 0 in a context with initiators, "
+                         "which its endpoints share");
+    }
+    return CRPC_OK;
+}
+
 static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *error)
 {
     if (options->calls_max > CALLS_MAX_LIMIT) {
@@ -96,11 +112,13 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
 static int32_t take_options(const crpc_context *context, union connection_options *ours,
                             const void *theirs, crpc_error *error)
 {
-    (void)context;
     crpc_endpoint_options *options = &ours->endpoint;
     int32_t status = COPYIN(options, theirs, endpoint_options, error);
     if (status == CRPC_OK) {
         status = check_flags(options, error);
+    }
+    if (status == CRPC_OK && context->nic->initiators) {
+        status = check_dynamic(options, error);
     }
     if (status == CRPC_OK) {
         status = check_ranges(options, error);

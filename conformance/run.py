@@ -48,6 +48,8 @@ def arguments():
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
+    parser.add_argument("--initiators", type=int, default=0, metavar="N", help="endpoints connect by DC, and each context has N initiators; "
+                        "without the scenarios that need others")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at a time")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="run scenarios in a random order")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times")
@@ -185,6 +187,12 @@ def plays_of(options, scenarios):
 
 
 # ---- Running ----
+
+
+def scenario_connects(scenario):
+    """Whether it has lanes, or says itself how many initiators there are."""
+    text = json.dumps(scenario)
+    return '"lane"' in text or '"initiators"' in text
 
 
 class Runs:

@@ -108,6 +108,8 @@ class Play:
 
     def open(self, peer, words):
         words = {key: self.text(value, "") for key, value in words.items()}
+        if self.options.initiators:
+            words["initiators"] = self.options.initiators
         reply = self.command(peer, "open", {"device": self.options.device, "driver": self.driver, **words})
         self.status(peer, "open", reply, "CRPC_OK")
         # A foreign program has no driver of ours, and says what it was told.

@@ -184,6 +184,7 @@ type ContextInfo struct {
 	CQECompression  bool // completions that are alike share an entry
 	QueuesMax       int  // 0 without WithQueues
 	Queues          int  // until they are closed and their ops have ended, with those of OpenSharedReceives
+	Initiators      int  // 0 without WithInitiators
 }
 
 // Info describes the context and its device.
@@ -206,6 +207,7 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
 		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
 		QueuesMax:      int(info.queues_max), Queues: int(info.queues),
+		Initiators: int(info.initiators),
 	}, nil
 }
 

@@ -173,6 +173,12 @@ func WithEndpointsMax(count int) Option {
 	return func(s *settings) { s.device.endpoints_max = s.number("endpoints_max", count) }
 }
 
+// WithInitiators makes endpoints connect by DC, the dynamically connected transport of mlx5 devices, and share `count` send
+// queues: for thousands of peers. Both sides of a connection need it, and neither can have a lane. For Open and OpenRaw.
+func WithInitiators(count int) Option {
+	return func(s *settings) { s.device.initiators = s.number("initiators", count) }
+}
+
 // WithReceiveDepth sets how many receive WQEs all endpoints of the context share. For Open and
 // OpenRaw.
 func WithReceiveDepth(count int) Option {

@@ -116,6 +116,7 @@ static int32_t do_open(void)
         (number("rails") ? CRPC_CONTEXT_RAILS : 0) | (number("queues") ? CRPC_CONTEXT_QUEUES : 0);
     options.channels_max = number("channels_max");
     options.queues_max = number("queues_max");
+    options.initiators = number("initiators");
     queues_open();
     options.driver = *text("driver") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
     snprintf(options.device, sizeof(options.device), "%s", text("device"));

@@ -91,7 +91,7 @@ var (
 	numbers = map[string]func(int) copyrpc.Option{
 		"endpoints_max": copyrpc.WithEndpointsMax, "receive_depth": copyrpc.WithReceiveDepth, "backlog": copyrpc.WithBacklog,
 		"ring_bytes": copyrpc.WithRingBytes, "peer_ring_bytes_max": copyrpc.WithPeerRingBytesMax, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
-		"batch_window": copyrpc.WithBatchWindow, "channels_max": copyrpc.WithChannelsMax, "queues_max": copyrpc.WithQueuesMax, "slots": copyrpc.WithSlots,
+		"batch_window": copyrpc.WithBatchWindow, "channels_max": copyrpc.WithChannelsMax, "queues_max": copyrpc.WithQueuesMax, "initiators": copyrpc.WithInitiators, "slots": copyrpc.WithSlots,
 		"sends_max": copyrpc.WithSendsMax, "queue_pairs": copyrpc.WithQueuePairs, "share": copyrpc.WithShare,
 		"stripe_bytes_min": copyrpc.WithStripeBytesMin,
 	}

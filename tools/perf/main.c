@@ -21,6 +21,8 @@ static const struct argp_option option_table[] = {
     {"reply-size", 'r', "BYTES", 0, "bytes of a reply; as the request, echoed and checked", 0},
     {"depth", 'q', "CALLS", 0, "calls open on each endpoint; 256", 0},
     {"endpoints", 'e', "COUNT", 0, "connections to the server; 1", 0},
+    {"initiators", OPTION_INITIATORS, "COUNT", 0,
+     "endpoints connect by DC and share so many DCIs (on both sides; mlx5 devices)", 0},
     {"threads", OPTION_THREADS, "COUNT", 0,
      "threads with a context each: a client's have --endpoints each, a server's take its clients "
      "in turn; 1",
@@ -310,6 +312,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_ARENA:
         options->arena_bytes = ((uint32_t)number(argument, 1u << 30, state) + 15) & ~15u;
         break;
+    case OPTION_INITIATORS:
+        options->initiators = (uint32_t)number(argument, 1024, state);
+        break;
     case OPTION_REGION:
         options->region = true;
         break;
@@ -445,6 +450,7 @@ crpc_context *perf_open(const struct perf_options *options)
         wanted.flags = CRPC_CONTEXT_QUEUES;
         wanted.queues_max = PERF_QUEUES_MAX;
     }
+    wanted.initiators = options->initiators;
     if (crpc_context_open(&wanted, &context, &error) < 0) {
         perf_failed("cannot open a device", error.message);
         return NULL;

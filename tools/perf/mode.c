@@ -25,6 +25,7 @@ static const struct {
     {OPTION_RING, MODE_CALLS, "--ring"},
     {OPTION_REGION, MODE_CALLS, "--region"},
     {OPTION_ARENA, MODE_CALLS, "--arena"},
+    {OPTION_INITIATORS, MODE_CALLS, "--initiators"},
     {OPTION_THREADS, MODE_CALLS, "--threads"},
     {OPTION_DEMO, MODE_CALLS, "--demo"},
     {OPTION_KEY, MODE_CALLS | MODE_CHANNELS, "--key"},

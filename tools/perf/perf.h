@@ -50,6 +50,7 @@ struct perf_options {
     uint64_t timeout_ns; /* of the peer, to connect and to end */
     uint64_t calls;
     uint32_t ring_bytes;
+    uint32_t initiators;  /* of the context; 0 = endpoints are connected by RC */
     uint32_t arena_bytes; /* of a place that the server lends; 0 = nothing */
     bool region;          /* payloads are sent from a region */
     bool wait;            /* sleep instead of polling continuously */

@@ -101,6 +101,7 @@ class Context(Closing, Pump):
         keep_registered: bool = False,
         queues: bool = False,
         queues_max: int = 0,
+        initiators: int = 0,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -109,7 +110,8 @@ class Context(Closing, Pump):
         are in use. `rails` opens the rails, which channels need: True for all that there are, or
         one or two names. With `keep_registered`, buffers stay registered after a channel has used
         them; call forget() before their memory goes away. `queues` is needed for queues: regions then
-        give all of their peers the rights that register() names."""
+        give all of their peers the rights that register() names. With `initiators`, endpoints connect by
+        DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -131,6 +133,7 @@ class Context(Closing, Pump):
         options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
         options.flags |= lib.CRPC_CONTEXT_QUEUES if queues else 0
         options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
+        options.initiators = number(initiators, "initiators", 0, 0xFFFFFFFF)
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")

@@ -206,6 +206,8 @@ class ContextInfo:
     """In use; 0 without Context(queues=True)."""
     queues: int
     """Queues, shared ones too, until they are closed and their ops have ended."""
+    initiators: int
+    """As requested; 0 = endpoints do not connect by DC."""
 
 
 @dataclass(frozen=True)
