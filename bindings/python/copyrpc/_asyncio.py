@@ -65,6 +65,13 @@ class Attachment:
         else:
             self.loop.call_soon_threadsafe(self.turn)
 
+    def schedule_unlocked(self) -> None:
+        """The same, without the lock."""
+        if threading.get_ident() == self.thread:
+            self.schedule()
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.schedule)
+
     def wake_ready(self) -> None:
         if not self.waiters:
             return
@@ -149,8 +156,8 @@ class Attachment:
                 if self.stalled is not None:
                     self.unstall()
                     busy = busy or (self.stalled is None and bool(self.outbox))
-                if not busy:
-                    busy = not pump._arm()
+                if not busy:  # the garbage collector may have released payloads meanwhile
+                    busy = bool(pump._returns) or not pump._arm()
             finally:
                 self.draining = False
                 if busy:

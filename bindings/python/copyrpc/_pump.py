@@ -318,6 +318,17 @@ class Pump:
             following = works.native
         self._sorted.poll.works = following
 
+    def _give_back_soon(self, bits: int, payload: int) -> None:
+        """At the next poll, for which it wakes who sleeps: the peer may wait for just this place, and sends nothing that would. From
+        any thread, without the lock."""
+        self._returns.append((bits, payload))
+        if self._pointer is None:
+            return
+        if self._leader is not None:
+            lib.copyrpc_native_wake(self._wake_fd)
+        if self._attachment is not None:
+            self._attachment.schedule_unlocked()
+
     def _give_back(self) -> None:
         """Whoever released a payload in an arena need not have had the lock."""
         while self._returns:

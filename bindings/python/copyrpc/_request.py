@@ -214,7 +214,7 @@ class PlacedRequest(Request):
     def _give_back(self) -> None:
         if not self._returned:
             self._returned = True
-            self._pump._returns.append((self.endpoint._bits, self._address))
+            self._pump._give_back_soon(self.endpoint._bits, self._address)
 
     def __del__(self) -> None:
         if not self._returned and self._end_view():  # else the memory is still looked at

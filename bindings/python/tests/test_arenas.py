@@ -1,12 +1,15 @@
 """Arenas: memory that a side lends, where payloads from the peer's regions land."""
 import asyncio
 import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
 from conftest import endpoints_in
 
 import copyrpc
+from copyrpc import _pump
 
 PLACE = 1 << 16
 PLAIN = copyrpc.EndpointOptions()
@@ -137,6 +140,62 @@ def test_a_request_longer_than_the_ring(context, address, memory):
         assert request.payload == source.memory
         request.reply(b"long")
     assert call.result(60) == b"long"
+
+
+async def ends_with_one_place(client, server, address):
+    """Of two contexts. The server's peer has heard of an arena with one place, without which the ring is too short."""
+    options = copyrpc.EndpointOptions(ring_bytes=1 << 16, keepalive=None)
+    with server.listen(address, auto_accept=False) as listener:
+        connecting = asyncio.ensure_future(client.aconnect(listener.address, options))
+        right = await (await listener.anext_connection()).aaccept(options)
+        left = await connecting
+    right.lend(server.register(bytearray(3 * PLACE), "local_write")[:], 3 * PLACE)
+    heard = asyncio.ensure_future(left.acall(b""))
+    (await right.areceive()).reply(b"")
+    await heard
+    return left, right, client.register(bytearray(index % 249 for index in range(3 * PLACE)))
+
+
+# The place is released where nothing else has the server poll: both sides sleep, and no keepalive wakes them.
+
+
+def test_who_waits_for_a_place_hears_of_it(address):
+    async def run(client, server):
+        left, right, source = await ends_with_one_place(client, server, address)
+        first = asyncio.ensure_future(left.acall(source[:]))
+        request = await right.areceive()
+        request.reply(b"1")
+        assert await first == b"1"
+        second = asyncio.ensure_future(left.acall(source[:], timeout=60))
+        received = asyncio.ensure_future(right.areceive())
+        await asyncio.sleep(0.1)
+        request.release()
+        await asyncio.wait([second, received], return_when=asyncio.FIRST_COMPLETED)
+        with await asyncio.wait_for(received, 1) as request:
+            assert request.payload == source.memory
+            request.reply(b"2")
+        assert await second == b"2"
+
+    with copyrpc.Context() as client, copyrpc.Context() as server:
+        asyncio.run(run(client, server))
+
+
+def test_who_waits_for_a_place_hears_of_it_from_another_thread(address, monkeypatch):
+    monkeypatch.setattr(_pump, "_SLEEP_NS_MAX", 600_000_000_000)
+    with copyrpc.Context() as client, copyrpc.Context() as server, ThreadPoolExecutor(2) as threads:
+        left, right, source = asyncio.run(ends_with_one_place(client, server, address))
+        first = threads.submit(left.call, source[:])
+        held = right.receive(60)
+        held.reply(b"1")
+        assert first.result(60) == b"1"
+        second = threads.submit(left.call, source[:], timeout=60)
+        received = threads.submit(right.receive, 60)
+        time.sleep(0.1)
+        held.release()
+        with received.result() as request:
+            assert request.payload == source.memory
+            request.reply(b"2")
+        assert second.result(60) == b"2"
 
 
 @pytest.mark.parametrize("count", [1, 50])
