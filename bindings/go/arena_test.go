@@ -85,6 +85,37 @@ func TestReceivedRequestsStay(t *testing.T) {
 	}
 }
 
+func TestARequestLongerThanTheRing(t *testing.T) {
+	p := newPair(t, copyrpc.WithRingBytes(1<<16))
+	ctx := limited(t)
+	p.serve(t, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
+		return append([]byte{}, request.Payload[len(request.Payload)-8:]...), nil
+	})
+	source, err := p.clientContext.NewRegion(100_000, 0)
+	check(t, err)
+	copy(source.Bytes()[100_000-8:], "the last")
+	_, err = p.client.Do(ctx, copyrpc.Call{From: source.Slice(0, 100_000)})
+	is(t, err, copyrpc.ErrTooBig)
+	region, err := p.serverContext.NewRegion(100_000, copyrpc.LocalWrite)
+	check(t, err)
+	check(t, p.server.Lend(region.Slice(0, 100_000), 100_000))
+	_, err = p.client.Do(ctx, copyrpc.Call{Request: make([]byte, 8)}) // by the answer, the client has heard of the arena
+	check(t, err)
+	call := copyrpc.Call{From: source.Slice(0, 100_000)}
+	reply, err := p.client.Do(ctx, call)
+	check(t, err)
+	results, err := p.client.DoBatch(ctx, []copyrpc.Call{call, call})
+	check(t, err)
+	for _, result := range append(results, copyrpc.Result{Reply: reply}) {
+		check(t, result.Err)
+		if string(result.Reply) != "the last" {
+			t.Fatalf("the payload ends in %q", result.Reply)
+		}
+	}
+	_, err = p.client.Do(ctx, copyrpc.Call{Request: make([]byte, 100_000)})
+	is(t, err, copyrpc.ErrTooBig)
+}
+
 func TestRepliesLandInAnArena(t *testing.T) {
 	p := newPair(t)
 	ctx := limited(t)

@@ -224,8 +224,8 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 	if err != nil {
 		return nil, err
 	}
-	if !c.fits(from.bytes, replyBytesMax) {
-		return nil, c.misfit(opCall, from.bytes, replyBytesMax)
+	if !c.fits(from, replyBytesMax) {
+		return nil, c.misfit(opCall, from, replyBytesMax)
 	}
 	p := pendings.Get().(*pending)
 	c.mutex.Lock()
@@ -289,8 +289,8 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 		if err != nil {
 			return nil, err
 		}
-		if !c.fits(origin.bytes, call.ReplyBytesMax) {
-			return nil, c.misfit(op, origin.bytes, call.ReplyBytesMax)
+		if !c.fits(origin, call.ReplyBytesMax) {
+			return nil, c.misfit(op, origin, call.ReplyBytesMax)
 		}
 		after.After = after.After || call.After
 	}
@@ -399,15 +399,16 @@ func (c *connection) await(canceled <-chan struct{}, p *pending, userData uint64
 	}
 }
 
-func (c *connection) fits(requestBytes, replyBytesMax int) bool {
-	return requestBytes <= c.limits.RequestBytesMax && replyBytesMax <= c.limits.ReplyBytesMax && replyBytesMax >= NoReplyBytes
+// fits: whether a request from a region does, only C knows, which has heard of the peer's arena or has not.
+func (c *connection) fits(request origin, replyBytesMax int) bool {
+	return (request.own != nil || request.bytes <= c.limits.RequestBytesMax) && replyBytesMax <= c.limits.ReplyBytesMax && replyBytesMax >= NoReplyBytes
 }
 
 // misfit tells what does not fit.
-func (c *connection) misfit(op string, requestBytes, replyBytesMax int) error {
-	if requestBytes > c.limits.RequestBytesMax {
+func (c *connection) misfit(op string, request origin, replyBytesMax int) error {
+	if request.own == nil && request.bytes > c.limits.RequestBytesMax {
 		return errorf(op, ErrTooBig, "the request has %d bytes; this peer's ring takes at most %d: give it a larger one with WithRingBytes",
-			requestBytes, c.limits.RequestBytesMax)
+			request.bytes, c.limits.RequestBytesMax)
 	}
 	if replyBytesMax > c.limits.ReplyBytesMax {
 		return errorf(op, ErrTooBig, "ReplyBytesMax is %d; this endpoint's ring takes at most %d: give it a larger one with WithRingBytes",
