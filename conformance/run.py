@@ -23,7 +23,7 @@ sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
 SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json",
-           "schema_tags.json")
+           "schema_tags.json", "schema_arenas.json")
 LANGUAGES = ["c", "python", "go"]
 # Programs without the library, each of which is the peer of each language in some scenarios: in C with verbs and librdmacm, and in Python
 # with pyverbs.
@@ -77,7 +77,7 @@ def read_schema():
         definitions.update(more["definitions"])
     definitions["command"]["allOf"] = [
         {"if": {"properties": {"do": {"const": verb}}},
-         "then": {"properties": {"with": {"$ref": f"#/definitions/verbs/{verb}"}}, "required": ["with"] if words["required"] else []}}
+         "then": {"properties": {"with": {"$ref": f"#/definitions/verbs/{verb}"}}, "required": ["with"] if words["required"] or "oneOf" in words else []}}
         for verb, words in definitions["verbs"].items()
     ]
     definitions["event"]["properties"]["event"] = {"enum": list(definitions["events"])}

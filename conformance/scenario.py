@@ -6,6 +6,7 @@ import subprocess
 import time
 import zlib
 
+from arenas import hear
 from dynamic import link_dynamic
 from peers import Gone
 
@@ -225,6 +226,8 @@ class Play:
                 self.killed.add(step["peer"])
         elif "fault" in step:
             self.fault(step["fault"])
+        elif "hears" in step:
+            hear(self, step)
         elif "quiet_ms" in step:
             time.sleep(step["quiet_ms"] / 1000)
             self.nothing_left(step["peer"], f"for {step['quiet_ms']} ms")
@@ -425,6 +428,8 @@ class Play:
             self.note_grant(pattern["as"], bytes.fromhex(event["bytes"]))
         elif pattern["as"]:
             self.values[pattern["as"]] = event.get("request", event.get("connection"))
+            if "placed" in event:
+                self.values[pattern["as"] + ".placed"] = event["placed"]
 
     def note_grant(self, name, grant):
         """$name is the bytes of a grant (docs/wire.md), and $name.cut and so on what is made of them."""

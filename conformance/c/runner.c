@@ -133,7 +133,7 @@ static int32_t do_reset(void)
     post_reset();
     lanes_reset();
     for (; things_count > 0; things_count--) {
-        free(things[things_count - 1].memory);
+        arenas_forget(&things[things_count - 1]);
     }
     return status;
 }
@@ -501,6 +501,9 @@ static int32_t run(const char *verb, const char **unknown)
     if (status == VERB_UNKNOWN) {
         status = lanes_run(verb, it, made);
     }
+    if (status == VERB_UNKNOWN) {
+        status = arenas_run(verb, it);
+    }
     if (status != VERB_UNKNOWN) {
         return status;
     }
@@ -524,16 +527,15 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
                                *endpoint->mode == 'f', /* as bindings do when a handler failed */
                                *endpoint->mode == 'e' ? done->payload_bytes : 0);
         submit(&op, (const void *)(uintptr_t)done->payload);
+        arenas_return(done);
         things_count--;
         return;
     }
-    request->bytes = done->payload_bytes;
-    request->memory = malloc(done->payload_bytes + 1);
-    int32_t kept = crpc_retain(context, done, request->memory, done->payload_bytes);
-    printf("event kind=request endpoint=%s request=%s method=%u length=%d checksum=%u "
-           "reply_max=%u\n",
-           endpoint->name, request->name, done->method, kept,
-           checksum(request->memory, request->bytes), done->reply_bytes_max);
+    int32_t placed = arenas_keep(endpoint, done, request);
+    printf("event kind=request endpoint=%s request=%s method=%u length=%u checksum=%u "
+           "reply_max=%u placed=%d\n",
+           endpoint->name, request->name, done->method, request->bytes,
+           checksum(request->memory, request->bytes), done->reply_bytes_max, placed);
 }
 
 static void take_connect_request(const struct thing *listener, const crpc_completion *done)
@@ -564,6 +566,7 @@ static void take(const crpc_completion *done)
     }
     if (done->kind == CRPC_COMPLETION_RESPONSE) {
         tell_response(done->user_data, done->status, done->payload, done->payload_bytes);
+        arenas_return(done);
     } else if (done->kind == CRPC_COMPLETION_REQUEST) {
         take_request(thing, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {

@@ -1,5 +1,5 @@
 /* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
- * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes. */
+ * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes, arenas.c has arenas. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
@@ -13,12 +13,15 @@
  * grants. */
 struct thing {
     char name[32], mode[8];
-    uint64_t bits;  /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
-    uint64_t token; /* of a request; of a queue or an endpoint, which of its ops wait for room */
-    int datagrams;  /* it is a queue for these */
-    uint32_t bytes; /* of `memory` */
-    void *memory;   /* a request's payload that was kept, or a region */
-    crpc_op op;     /* for which room was reserved */
+    uint64_t bits;    /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
+    uint64_t token;   /* of a request; of a queue or an endpoint, which of its ops wait for room */
+    int datagrams;    /* it is a queue for these */
+    uint32_t bytes;   /* of `memory` */
+    void *memory;     /* a request's payload that was kept, or a region */
+    uint64_t payload; /* of a request, as its completion has it */
+    uint64_t arena;   /* of an endpoint: where the places begin that it has lent */
+    uint32_t place_bytes;
+    crpc_op op; /* for which room was reserved */
     uint8_t *room;
 };
 
@@ -77,5 +80,15 @@ void lanes_take(const crpc_completion *done, struct thing *endpoint);
 void lanes_submit(void);              /* what there is room for */
 int lanes_waiting(uint64_t endpoint); /* whether an op of this one waits for room */
 void lanes_reset(void);
+
+/* ---- arenas.c ---- */
+
+int32_t arenas_run(const char *verb, struct thing *it); /* or VERB_UNKNOWN */
+/* Keeps the payload of a request: a copy, unless it stays in a place. Returns the number of that; -1: it is in none. */
+int32_t arenas_keep(const struct thing *endpoint, const crpc_completion *done,
+                    struct thing *request);
+void arenas_forget(struct thing *it); /* frees its memory */
+/* Gives the place of a payload back, if it is in one. */
+void arenas_return(const crpc_completion *done);
 
 #endif

@@ -106,6 +106,8 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
 		return fields(it.Info())
 	case "stats":
 		return fields(it.Stats())
+	case "lend":
+		return "", r.lend(it, l)
 	default:
 		return "", r.ofLane(it, verb, l)
 	}
@@ -118,6 +120,9 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (strin
 		return told(request.Payload), nil
 	case verb == "drop":
 		return "", request.Drop()
+	case verb == "give_back":
+		request.Release()
+		return "", nil
 	case verb == "reply" && l["region"] != "":
 		data := payload(l.number("length"), l.number("seed"))
 		return "", request.ReplyBuffer(int32(l.number("status")), r.inRegion(l, l.number("offset"), data))

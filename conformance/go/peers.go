@@ -21,7 +21,8 @@ type tie struct {
 type peer struct {
 	*copyrpc.Endpoint
 	tie
-	mode atomic.Value // how it is served; if it is not, each request is told of
+	mode  atomic.Value // how it is served; if it is not, each request is told of
+	arena arena
 }
 
 // ---- Connections ----
@@ -182,9 +183,12 @@ func (r *runner) inRegion(l line, offset int, data []byte) copyrpc.Buffer {
 func (r *runner) take(it *peer, request *copyrpc.Request) {
 	mode, served := it.mode.Load().(string)
 	if !served {
-		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d", it.name, r.number(request), request.Method,
-			told(request.Payload), request.ReplyBytesMax)
-	} else if answer, err := handle(request, mode); err != nil { // it came before Serve had begun
+		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d placed=%d", it.name, r.number(request), request.Method,
+			told(request.Payload), request.ReplyBytesMax, it.arena.placed(request))
+		return
+	}
+	defer request.Release()
+	if answer, err := handle(request, mode); err != nil { // it came before Serve had begun
 		request.ReplyStatus(copyrpc.StatusHandlerFailed, nil)
 	} else if mode == "echo" {
 		request.Reply(answer)

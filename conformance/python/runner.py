@@ -8,6 +8,7 @@ import inspect
 import itertools
 import sys
 
+from arenas import Arenas
 from channels import Channels
 from datagrams import Datagrams
 from dynamic import Dynamic
@@ -19,13 +20,14 @@ from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, 
 import copyrpc
 
 
-class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Tags):
+class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
         self.context = None
         self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
         self.arrays, self.posts, self.queue_names, self.letter, self.tag_works = False, [], {}, None, {}
+        self.arenas = {}
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)
@@ -185,7 +187,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Tags):
         mode = self.modes.get(name)
         if mode is None:
             tell("event kind=request", endpoint=name, request=self.number(request), method=request.method,
-                 **told(request.payload), reply_max=request.reply_bytes_max)
+                 **told(request.payload), reply_max=request.reply_bytes_max, placed=self.placed(request))
             return
         with contextlib.suppress(RuntimeError, copyrpc.Disconnected), request:
             if mode == "fail":
