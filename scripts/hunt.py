@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 STATE = BUILD / "hunt"
 SIMNIC = "build/gcc/simnic/simnic"
-# Tests of these suites have quarries of their own, or do the same whatever happens beside.
+# Tests of these suites have quarries of their own.
 LEFT_TO_OTHERS = {"vm", "sim", "model", "conformance", "bench", "install"}
 
 FUZZ_TARGETS = ("calls", "channels", "words", "proofs", "hellos", "blobs", "hints", "queues")  # of core
@@ -116,6 +116,11 @@ def some_test(build: str, tests: list[dict], *before: str) -> Callable[[random.R
     return make
 
 
+def tests_once(*which: str) -> Callable[[random.Random], Run]:
+    """All of these, which do the same whatever happens beside. ./dev test has some of them in each turn."""
+    return command("meson", "test", "-C", "build/gcc", "--no-rebuild", "--verbose", "--timeout-multiplier", "10", "--logbase", "hunt", *which)
+
+
 def every_fault(tests: list[dict]) -> Callable[[random.Random], Run]:
     """One of these tests, whose last two words make it a sample, whole."""
 
@@ -156,6 +161,9 @@ def quarries() -> list[Quarry]:
         Quarry("mutations of RPC", 1, command("/usr/bin/python3", "core/rpc/tests/mutations.py", "."), once=True),
         Quarry("mutations of channels", 1, command("/usr/bin/python3", "core/channel/tests/mutations.py", "."), once=True),
         Quarry("mutations of queues", 1, command("/usr/bin/python3", "core/queue/tests/mutations.py", "."), once=True),
+        Quarry("costs", 1, tests_once("--suite", "bench"), once=True),
+        Quarry("installations", 1, tests_once("--suite", "install"), once=True),
+        Quarry("selftest of conformance", 1, tests_once("conformance selftest"), once=True),
         Quarry("fuzzing simnic's device", 2, command("./dev", "fuzz", "nic", "60")),
         *(Quarry(f"fuzzing {target}", 1, command("./dev", "fuzz", target, "60")) for target in FUZZ_TARGETS),
         Quarry("conformance, any order", 2, conformance(*go, "--shuffle", "SEED")),
@@ -169,6 +177,8 @@ def quarries() -> list[Quarry]:
         Quarry("tests on one processor", 2, some_test("gcc", plain, "taskset", "-c", "0")),
         Quarry("tests, sanitized", 2, some_test("sanitize", sanitized)),
         Quarry("tests, sanitized, beside busy loops", 2, some_test("sanitize", sanitized), neighbours=True),
+        Quarry("tests with clang", 1, some_test("clang", tests_of("clang", "unit"))),
+        Quarry("tests with TSan", 1, some_test("thread", tests_of("thread", "parts"))),
         Quarry("tests with packets lost", 2, some_test_in_trouble(patient)),
         Quarry("tests in the VM", 1, some_test("gcc", tests_of("gcc", "vm"))),
         Quarry("tests in the VM, sanitized", 1, some_test("sanitize", tests_of("sanitize", "vm"))),
