@@ -1,21 +1,32 @@
 #!/usr/bin/env python3
-"""deal_tests.py TURN GCC_BUILD [SANITIZED_BUILD]: prints the names of the tests that a whole run of ./dev test has with gcc, or those
-that it has with sanitizers.
+"""deal_tests.py TURN build: prints the build that a whole run of ./dev test has beside gcc and sanitize.
+deal_tests.py TURN gcc|sanitize GCC_BUILD [SANITIZED_BUILD]: prints the names of the tests that it has with gcc, or with sanitizers.
+deal_tests.py TURN quick GCC_BUILD: prints those of a quick run.
 
-Most tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5
-compressed". A whole run has no time for all of them with gcc and with sanitizers. So they are dealt. Of those that are neither of the
-suite `slow` nor `long`, each runs once: with gcc, but for one of every second family, which runs with sanitizers. Of those that are, one
-runs, with gcc. Tests in the VM, which emulates a machine, are dealt, too: half of them run with gcc, and the other half with
-sanitizers, where they are built so. TURN says which; it differs from run to run, and ./dev hunt runs all of them both ways. What is none
-of these is in both parts."""
+A whole run has no time for all tests in all builds. So they are dealt, and TURN, any number, says how. Six consecutive turns come to all
+that is dealt; ./dev hunt runs all of it. What no rule names is in both parts of each run: so are all unit tests.
+
+- The build is clang or thread.
+- Tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5 compressed". So is
+  conformance, and Go's tests have a member for each way to compile them. Of a family with a long member (suites `slow` and `long`), one
+  runs; of another, two do. Every second time, one that is not long runs with sanitizers instead of gcc.
+- Half of the other tests on simnic run with gcc, and the other half with sanitizers.
+- Of the other long tests, a third of each kind run, with gcc: of those that count instructions, say, or of the simulations' mutations.
+- Of the tests in the VM, which emulates a machine, a third run with gcc, and of the long ones a sixth; with sanitizers, a third of those
+  that are for them."""
 import json
 import subprocess
 import sys
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 DRIVERS = ("mlx5", "verbs", "mlx5 compressed")
+VARIANTS = {"simnic": DRIVERS, "conformance": DRIVERS, "bindings": ("plain", "checked")}  # by the suite of the family
+SHORT_MEMBERS = 2  # of a family without a long one, which run
 LONG = {"slow", "long"}
+# The kind of a long test has one of these suites; of several, the first counts.
+KINDS = (("install",), ("bench",), ("oracle",), ("bindings",), ("programs",), ("sim", "model"), ("scripts",), ("simnic",))
 
 
 @dataclass
@@ -26,35 +37,92 @@ class Test:
     @property
     def family(self) -> str:
         """Its name, for a test that is no member of a family."""
-        family, _, driver = self.name.rpartition(", ")
-        return family if driver in DRIVERS and "simnic" in self.suites else self.name
+        family, _, variant = self.name.rpartition(", ")
+        return family if any(variant in VARIANTS.get(suite, ()) for suite in self.suites) else self.name
+
+    @property
+    def is_long(self) -> bool:
+        return bool(self.suites & LONG)
 
 
-def deal(tests: list[Test], turn: int) -> tuple[list[str], list[str]]:
-    """The names of those for gcc, and of those for sanitizers."""
+def share(tests: list[Test], count: int, turn: int) -> list[str]:
+    """The names of one test in so many, but of one at least."""
+    count = min(count, len(tests))
+    return sorted(test.name for test in tests)[turn % count :: count] if tests else []
+
+
+def families_of(tests: list[Test]) -> dict[str, list[Test]]:
     families: dict[str, list[Test]] = {}
     for test in tests:
         families.setdefault(test.family, []).append(test)
-    plain, sanitized = [], []
-    for family, members in families.items():
-        short = [test.name for test in members if not test.suites & LONG]
-        long = [test.name for test in members if test.suites & LONG]
-        place = zlib.crc32(family.encode()) + turn
-        if "vm" in members[0].suites:
-            continue
+    return families
+
+
+def kinds_of(tests: list[Test]) -> list[list[Test]]:
+    kinds: dict[tuple[str, ...], list[Test]] = {}
+    for test in tests:
+        kinds.setdefault(next((kind for kind in KINDS if test.suites & set(kind)), ()), []).append(test)
+    return list(kinds.values())
+
+
+def place_of(family: str, turn: int) -> int:
+    """Differs from family to family, so that a turn does not have the same driver of each."""
+    return zlib.crc32(family.encode()) + turn
+
+
+def deal_family(family: str, members: list[Test], sanitizable: set[str], turn: int) -> tuple[list[str], list[str]]:
+    place = place_of(family, turn)
+    if any(test.is_long for test in members):
+        run = [members[place % len(members)]]
+        with_sanitizers = place // len(members) % 2 == 0
+    else:
+        run = [members[(place // 2 + which) % len(members)] for which in range(SHORT_MEMBERS)]
+        with_sanitizers = place % 2 == 0
+    names = [test.name for test in run]
+    if with_sanitizers and not run[0].is_long and names[0] in sanitizable:
+        return names[1:], names[:1]
+    return names, []
+
+
+def deal(tests: list[Test], sanitizable: set[str], turn: int) -> tuple[list[str], list[str]]:
+    """The names of those for gcc, and of those for sanitizers, which have no others than those that are sanitizable."""
+    plain, sanitized, alone = [], [], []
+    for family, members in families_of(tests).items():
         if len(members) == 1:
-            plain.append(members[0].name)
-            sanitized.append(members[0].name)
-            continue
-        if short and place % 2 == 0:
-            sanitized.append(short.pop(place // 2 % len(short)))
-        plain += short
-        if long:
-            plain.append(long[place % len(long)])
-    emulated = sorted(test.name for test in tests if "vm" in test.suites)
-    plain += emulated[turn % 2 :: 2]
-    sanitized += emulated[1 - turn % 2 :: 2]
+            alone += members
+        else:
+            with_gcc, with_sanitizers = deal_family(family, members, sanitizable, turn)
+            plain += with_gcc
+            sanitized += with_sanitizers
+
+    emulated = [test for test in alone if "vm" in test.suites]
+    plain += share([test for test in emulated if not test.is_long], 3, turn)
+    plain += share([test for test in emulated if test.is_long], 6, turn)
+    sanitized += share([test for test in emulated if test.name in sanitizable], 3, turn - 1)
+
+    long = [test for test in alone if test.is_long and test not in emulated]
+    for kind in kinds_of(long):
+        plain += share(kind, 3, turn - 2)  # so that the longest do not run in the turns that have the longest of the VM
+
+    short = [test for test in alone if test not in emulated + long]
+    halved = [test for test in short if "simnic" in test.suites and test.name in sanitizable]
+    plain += share(halved, 2, turn)
+    sanitized += share(halved, 2, turn + 1)
+
+    others = [test.name for test in short if test not in halved]
+    plain += others
+    sanitized += [name for name in others if name in sanitizable]
     return plain, sanitized
+
+
+def deal_quick(tests: list[Test], turn: int) -> list[str]:
+    """One of each family of those that are neither long nor in the VM."""
+    short = [test for test in tests if not test.is_long and "vm" not in test.suites]
+    return [members[place_of(family, turn) % len(members)].name for family, members in families_of(short).items()]
+
+
+def other_build(turn: int) -> str:
+    return ("clang", "thread")[turn % 2]
 
 
 def tests_of(build: str) -> list[Test]:
@@ -63,13 +131,17 @@ def tests_of(build: str) -> list[Test]:
 
 
 def main() -> None:
-    turn, builds = int(sys.argv[1]), sys.argv[2:]
-    plain, sanitized = deal(tests_of(builds[0]), turn)
-    if len(builds) == 1:
-        names = plain
+    turn, part, builds = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    if part == "build":
+        print(other_build(turn))
+        return
+    tests = tests_of(builds[0])
+    if part == "quick":
+        names = deal_quick(tests, turn)
     else:
-        there = {test.name for test in tests_of(builds[1])}
-        names = [name for name in sanitized if name in there]
+        is_there = Path(builds[1], "build.ninja").exists()
+        sanitizable = {test.name for test in tests_of(builds[1]) if not test.is_long} if is_there else set()
+        names = deal(tests, sanitizable, turn)[part == "sanitize"]
     print("\n".join(names))
 
 

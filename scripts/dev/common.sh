@@ -177,22 +177,25 @@ print(*sorted(os.path.relpath(file, build) for file in wanted), sep="\n")' "$roo
 # Builds that nobody debugs need lines for traces, and no variables.
 lines_only=(-Dc_args=-g1 -Dcpp_args=-g1)
 
-# build NAME [TARGET...]: NAME is gcc, clang, sanitize, thread or release; without targets all of it, of thread what suite parts needs.
-build() {
-    local name=$1
-    shift
-    case $name in
+# configure_build NAME: NAME is gcc, clang, sanitize, thread or release.
+configure_build() {
+    case $1 in
     gcc) configure gcc gcc -Dwerror=true ;;
     clang) configure clang clang -Dwerror=true "${lines_only[@]}" ;;
     # -Og compiles in a third of the time that -O2 takes with sanitizers. It warns of what -O2 knows to be right.
     sanitize) configure sanitize gcc -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=g "${lines_only[@]}" ;;
-    thread)
-        configure thread gcc -Db_sanitize=thread -Db_lundef=false -Doptimization=g "${lines_only[@]}"
-        [ $# -gt 0 ] || { mapfile -t < <(needed thread parts) && set -- "${MAPFILE[@]}"; }
-        ;;
+    thread) configure thread gcc -Db_sanitize=thread -Db_lundef=false -Doptimization=g "${lines_only[@]}" ;;
     release) configure release gcc -Dbuildtype=release ;;
-    *) die "no build is called '$name'" ;;
+    *) die "no build is called '$1'" ;;
     esac
+}
+
+# build NAME [TARGET...]: without targets all of it, of thread what suite parts needs.
+build() {
+    local name=$1
+    shift
+    configure_build "$name"
+    [ "$name" != thread ] || [ $# -gt 0 ] || { mapfile -t < <(needed thread parts) && set -- "${MAPFILE[@]}"; }
     compile "$name" "$@"
 }
 

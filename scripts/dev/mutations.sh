@@ -3,7 +3,7 @@
 #help Usage: ./dev mutations [PART_OF_A_NAME]
 #help
 #help Those of the RPC engine, then those of channels, then those of queues: all, or those whose names have the part; some fifteen minutes
-#help for all. ./dev test takes a sample of each, which differs from run to run.
+#help for all. ./dev test takes a sample of some, which differs from run to run.
 setup
 cd "$root" || die "cannot change to $root"
 failed=0 found=0

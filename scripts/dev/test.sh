@@ -2,12 +2,12 @@
 #help
 #help Usage: ./dev test [--quick] [--suite NAME] [--turn N]
 #help
-#help Builds with gcc, with clang, with ASan and UBSan, and with TSan (simnic's parts); runs every test, those of suite vm in the
-#help VM, those of suites simnic, programs and bindings on simnic. --suite: only that one, with gcc. Tests that there are for each driver are
-#help dealt: one runs with sanitizers, the others with gcc, and of the long ones one. Which, the turn says: any of six, unless --turn
-#help tells. So are those in the VM, half of which run each time. --quick: gcc only, without the VM and what takes long, and one test of those that there are for each driver. The last line
-#help counts everything that ran. A whole run leaves build/last-run.json: the commit, whether the tree was clean, counts, seconds, the
-#help machine's load. What only time finds is for ./dev hunt.
+#help Builds with gcc, with ASan and UBSan, and with clang or with TSan (simnic's parts), and runs the tests: those of suite vm in the VM, those
+#help of suites simnic, programs, bindings and conformance on simnic. --suite: only that one, all of it, with gcc. A whole run has each unit
+#help test with gcc and with sanitizers. The others are dealt: some of each kind run, with gcc or with sanitizers. Which, the turn says: any
+#help of six, unless --turn tells. Six turns in a row have all, and so has ./dev hunt, besides what only time finds. --quick: gcc only, without
+#help the VM and what takes long, and one test of those that there are for each driver. The last line counts everything that ran. A whole run
+#help leaves build/last-run.json: the commit, whether the tree was clean, counts, seconds, the machine's load.
 quick= suite= turn=$((RANDOM % 6))
 while [ $# -gt 0 ]; do
     case $1 in
@@ -18,6 +18,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+[[ $turn =~ ^[0-9]+$ ]] || die "--turn wants a number, not '$turn'"
 cd "$root"
 mkdir -p build
 exec 9> build/test.lock
@@ -78,9 +79,6 @@ check() {
     note tests "$name" $((SECONDS - begun)) "$run/$log.json" $status
 }
 
-# Suites that run beside those on simnic, which leave a processor idle: what emulates a machine, and what waits or needs one processor.
-few=(vm bench sim model install scripts oracle conformance)
-
 # begin_beside FUNCTION: has it run beside what follows.
 begin_beside() {
     set -m # a process group of its own, which can be ended whole
@@ -99,29 +97,72 @@ end_beside() {
     cat "$run/beside.log"
 }
 
-# What runs beside the tests on simnic of a whole run, builds for later ones included.
-beside_whole() {
-    if make sanitize; then
-        sanitize=1
-    fi
-    echo "${sanitize:-0}" > "$run/sanitize-is-ready.new"
-    mv "$run/sanitize-is-ready.new" "$run/sanitize-is-ready"
-    "$root/vm/run" true 9>&- || say "the VM does not start"
-    check gcc "${few[@]/#/--suite=}" "${plain[@]}"
-    if make clang; then
-        check clang --suite=unit
-    fi
-    if make thread; then
-        check thread --suite=parts
-    fi
-    if [ -n "${sanitize:-}" ]; then
-        mapfile -t sanitized < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/sanitize)
-        check sanitize --suite=vm --no-suite=slow "${sanitized[@]}"
+# deal PART [BUILD...]: prints what this turn has of it; see scripts/deal_tests.py.
+deal() { /usr/bin/python3 scripts/deal_tests.py "$turn" "$@"; }
+
+# The steps of a whole run. The lanes share them: main begins with the first, the other with the last, and each goes on until it comes to
+# one that is taken. So both end at about the same time, whatever the turn has. The first are those on simnic, which leave a processor idle.
+# Last are those that go well beside: what emulates a machine, and what waits or needs one processor; the very last is the build
+# that others wait for. Short ones are in the middle, where the lanes meet.
+steps=(gcc_simnic gcc_bindings sanitize_simnic gcc_unit sanitize_unit sanitize_vm other_build gcc_vm gcc_conformance gcc_few prepare)
+few=(bench sim model install scripts oracle)
+
+gcc_simnic() { check gcc --suite={simnic,programs} --no-suite=oracle "${plain[@]}"; }
+gcc_bindings() { check gcc --suite=bindings --no-suite={bench,install} "${plain[@]}"; }
+gcc_unit() { check gcc --no-suite={simnic,programs,bindings,vm,conformance} "${few[@]/#/--no-suite=}" "${plain[@]}"; }
+gcc_vm() { check gcc --suite=vm "${plain[@]}"; }
+gcc_conformance() { check gcc --suite=conformance --no-suite=vm "${plain[@]}"; }
+gcc_few() { check gcc "${few[@]/#/--suite=}" "${plain[@]}"; }
+
+sanitize_simnic() { check_sanitized --suite=simnic; }
+sanitize_unit() { check_sanitized --no-suite={simnic,scripts,vm}; }
+sanitize_vm() { check_sanitized --suite=vm; }
+
+other_build() {
+    local name suite=unit
+    name=$(deal build)
+    [ "$name" != thread ] || suite=parts
+    if make "$name"; then
+        check "$name" --suite=$suite
     fi
 }
 
+prepare() {
+    if make sanitize; then
+        touch "$run/sanitize-is-built"
+    fi
+    touch "$run/sanitize-is-over"
+    "$root/vm/run" true 9>&- || say "the VM does not start"
+}
+
+# check_sanitized OPTION...: waits for the lane beside, which begins with that build. Within that lane there is nothing to wait for.
+check_sanitized() {
+    while kill -0 "$beside" 2>/dev/null && [ ! -e "$run/sanitize-is-over" ]; do
+        sleep 1
+    done
+    if [ -e "$run/sanitize-is-built" ]; then
+        check sanitize "$@" "${sanitized[@]}"
+    fi
+}
+
+do_steps() {
+    local step
+    for step; do
+        mkdir "$run/taken-$step" 2>/dev/null || return 0
+        "$step"
+    done
+}
+
+beside_whole() {
+    local step backwards=()
+    for step in "${steps[@]}"; do
+        backwards=("$step" "${backwards[@]}")
+    done
+    do_steps "${backwards[@]}"
+}
+
 # Half of a quick run, by seconds.
-half=(bindings programs unit)
+half=(bindings programs unit scripts)
 beside_quick() { check gcc --no-suite={vm,slow,long} "${half[@]/#/--suite=}" "${quick_tests[@]}"; }
 
 if ! make gcc; then
@@ -129,25 +170,18 @@ if ! make gcc; then
 elif [ -n "$suite" ]; then
     check gcc --suite="$suite"
 elif [ -n "$quick" ]; then
-    # One test of each family, as a whole run has them with sanitizers.
-    mapfile -t quick_tests < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/gcc)
+    mapfile -t quick_tests < <(deal quick build/gcc)
     begin_beside beside_quick
     check gcc --no-suite={vm,slow,long} "${half[@]/#/--no-suite=}" "${quick_tests[@]}"
     end_beside
 else
     say "turn $turn (./dev test --turn $turn deals the tests in the same way)"
-    mapfile -t plain < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc)
+    # What is dealt to sanitizers is what is built with them: this has to be known before. Where it cannot be, prepare counts the failure.
+    (configure_build sanitize && ninja -C build/sanitize build.ninja) > "$run/sanitize.log" 2>&1 9>&- || say "build/sanitize cannot be configured"
+    mapfile -t plain < <(deal gcc build/gcc build/sanitize)
+    mapfile -t sanitized < <(deal sanitize build/gcc build/sanitize)
     begin_beside beside_whole
-    check gcc "${few[@]/#/--no-suite=}" "${plain[@]}"
-    say "waiting for build/sanitize"
-    while kill -0 $beside 2>/dev/null && [ ! -e "$run/sanitize-is-ready" ]; do
-        sleep 1
-    done
-    if [ "$(cat "$run/sanitize-is-ready")" = 1 ]; then
-        # What is slow or long runs with sanitizers in ./dev hunt.
-        mapfile -t sanitized < <(/usr/bin/python3 scripts/deal_tests.py "$turn" build/gcc build/sanitize)
-        check sanitize --no-suite={programs,scripts,slow,long,vm} "${sanitized[@]}"
-    fi
+    do_steps "${steps[@]}"
     end_beside
 fi
 /usr/bin/python3 scripts/left_running.py "DEV_TEST_RUN=$DEV_TEST_RUN" | while IFS= read -r program; do

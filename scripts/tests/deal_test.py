@@ -1,83 +1,125 @@
-"""deal_test.py SOURCE_ROOT: how ./dev test deals tests between gcc and the sanitizers. TAP."""
+"""deal_test.py SOURCE_ROOT: how ./dev test deals tests between turns, and between gcc and the sanitizers. TAP."""
 import sys
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
-from deal_tests import Test, deal  # noqa: E402
+from deal_tests import Test, deal, deal_quick, other_build  # noqa: E402
 from layers import report  # noqa: E402
 
+DRIVERS = ("mlx5", "verbs", "mlx5 compressed")
+
+
+def family(name, *long):
+    """A member for each driver; those that are long have one of these suites."""
+    return [Test(f"{name}, {driver}", {"simnic", *suite}) for driver, suite in zip(DRIVERS, long, strict=False)]
+
+
+SHORT, LONG, SLOW = (), ("long",), ("slow",)
 TESTS = [
-    Test("alone", {"unit"}),
+    Test("unit", {"unit"}),
+    Test("unit with gcc", {"unit"}),
+    *(Test(f"alone {number}", {"simnic"}) for number in (1, 2, 3)),
     Test("alone, natively", {"simnic"}),
-    Test("of another suite, mlx5", {"conformance", "slow"}),
-    Test("of another suite, verbs", {"conformance", "slow"}),
-    Test("three, mlx5", {"simnic"}),
-    Test("three, verbs", {"simnic"}),
-    Test("three, mlx5 compressed", {"simnic"}),
-    Test("two, mlx5", {"simnic"}),
-    Test("two, verbs", {"simnic"}),
-    Test("one of two is long, mlx5", {"simnic"}),
-    Test("one of two is long, verbs", {"simnic", "long"}),
-    Test("two of three are long, mlx5", {"simnic"}),
-    Test("two of three are long, verbs", {"simnic", "long"}),
-    Test("two of three are long, mlx5 compressed", {"simnic", "long"}),
-    Test("slow, mlx5", {"simnic", "slow"}),
-    Test("slow, verbs", {"simnic", "slow"}),
-    Test("in the VM 1", {"vm"}),
-    Test("in the VM 2", {"vm", "slow"}),
-    Test("in the VM 3", {"vm"}),
+    Test("alone with gcc", {"simnic"}),
+    *family("three", SHORT, SHORT, SHORT),
+    *family("two", SHORT, SHORT),
+    *family("two with gcc", SHORT, SHORT),
+    *family("one of two is long", SHORT, LONG),
+    *family("two of three are long", SHORT, LONG, SLOW),
+    *family("all are long", LONG, SLOW),
+    Test("modes, plain", {"bindings"}),
+    Test("modes, checked", {"bindings", "slow"}),
+    Test("conformance, mlx5", {"conformance", "slow"}),
+    Test("conformance, verbs", {"conformance", "slow"}),
+    Test("no family, mlx5", {"unit"}),
+    Test("no family, verbs", {"unit"}),
+    *(Test(f"costs {number}", {"bench", "slow"}) for number in range(6)),
+    Test("costs of a binding", {"bench", "bindings", "slow"}),
+    Test("mutations", {"sim", "slow"}),
+    Test("model", {"model", "slow"}),
+    Test("the only one of its kind", {"scripts", "long"}),
+    Test("of no kind", {"new", "slow"}),
+    *(Test(f"in the VM {number}", {"vm"}) for number in range(7)),
+    *(Test(f"long in the VM {number}", {"vm", "long"}) for number in range(5)),
 ]
-TURNS = [deal(TESTS, turn) for turn in range(6)]
 NAMES = {test.name for test in TESTS}
+LONG_NAMES = {test.name for test in TESTS if test.is_long}
+VM, LONG_VM = ({name for name in NAMES if name.startswith(words)} for words in ("in the VM", "long in the VM"))
+SANITIZABLE = {name for name in NAMES - LONG_NAMES if "with gcc" not in name and name not in ("modes, plain", "in the VM 6")}
+PERIOD = 6
+TURNS = [deal(TESTS, SANITIZABLE, turn) for turn in range(2 * PERIOD)]
 
 
-def in_each(part, names):
+def either(turn):
+    return set(turn[0]) | set(turn[1])
+
+
+def in_each(part, *names):
     return all(set(names) <= set(turn[part]) for turn in TURNS)
 
 
-def of(part, family):
-    """Which members of the family this part has, turn by turn."""
-    return [{name for name in turn[part] if name.rpartition(", ")[0] == family} for turn in TURNS]
+def of(name):
+    """Which members of the family each turn has with gcc, and which with sanitizers."""
+    return [tuple({one for one in part if one.rpartition(", ")[0] == name} for part in turn) for turn in TURNS]
 
 
-def once(family):
-    """Every second turn gives the sanitizers one of the family; gcc has the others, or all."""
-    pairs = list(zip(of(0, family), of(1, family), strict=True))
-    return [len(b) for _, b in pairs] in ([1, 0] * 3, [0, 1] * 3) and all(not a & b for a, b in pairs)
+def run(name, count):
+    """So many members of the family run each time, each in one build; of those that can, one has sanitizers now and then."""
+    return all(len(plain) + len(sanitized) == count and len(sanitized) <= 1 for plain, sanitized in of(name))
 
 
-def each_in_its_turn(part, family):
-    """Over the turns, all that are neither long nor slow have sanitizers, or all that are have gcc."""
-    wanted = {test.name for test in TESTS if test.family == family and bool(test.suites & {"long", "slow"}) == (part == 0)}
-    return wanted <= set().union(*of(part, family))
+def sanitized_every_second_time(name):
+    return [len(sanitized) for _, sanitized in of(name)] in ([0, 1] * PERIOD, [1, 0] * PERIOD)
 
 
-def all_run(family, count):
-    return all(len(a) + len(b) == count for a, b in zip(of(0, family), of(1, family), strict=True))
-
-
-def halves(names):
-    """Each turn, either part has what the other has not, and the next turn it is the other way round."""
-    parts = [[{name for name in part if name in names} for part in turn] for turn in TURNS]
-    return all(a | b == names and not a & b for a, b in parts) and all(
-        one[0] == two[1] and one[1] == two[0] for one, two in zip(parts, parts[1:], strict=False)
+def shares(names, part, count):
+    """Each of so many consecutive turns has some of these, and about as many; together they have each once."""
+    dealt = [set(turn[part]) & names for turn in TURNS]
+    sizes = {len(some) for some in dealt}
+    return max(sizes) - min(sizes) <= 1 and min(sizes) > 0 and all(
+        set().union(*dealt[at : at + count]) == names and sum(map(len, dealt[at : at + count])) == len(names) for at in range(len(dealt) - count)
     )
 
 
+def all_in_six(part, names):
+    return all(names <= set().union(*(turn[part] for turn in TURNS[at : at + PERIOD])) for at in range(PERIOD))
+
+
+def in_one_build(names):
+    return all(names <= either(turn) and not names & set(turn[0]) & set(turn[1]) for turn in TURNS)
+
+
+ALONE = {"alone 1", "alone 2", "alone 3", "alone, natively"}
+FAMILIES = {test.family for test in TESTS if test.family != test.name}
+QUICK = [set(deal_quick(TESTS, turn)) for turn in range(PERIOD)]
+
 CHECKS = [
-    ("every test runs in some turn", set().union(*(set(plain) | set(sanitized) for plain, sanitized in TURNS)) == NAMES),
+    ("any six turns in a row have each test with gcc", all_in_six(0, NAMES)),
+    ("and with sanitizers, if it is for them", all_in_six(1, SANITIZABLE)),
+    ("what is not for sanitizers is not dealt to them", all(set(sanitized) <= SANITIZABLE for _, sanitized in TURNS)),
     ("none runs twice in the same build", all(len(set(part)) == len(part) for turn in TURNS for part in turn)),
-    ("what is no family runs in both", all(in_each(part, ["alone", "alone, natively"]) for part in (0, 1))),
-    ("conformance is no family", in_each(0, ["of another suite, mlx5", "of another suite, verbs"])),
-    ("of three, one has sanitizers every second time, and gcc the others", once("three") and all_run("three", 3)),
-    ("of two, one has sanitizers every second time, and gcc the other", once("two") and all_run("two", 2)),
-    ("each in its turn", each_in_its_turn(1, "three") and each_in_its_turn(1, "two")),
-    ("where the others are long, sanitizers have the one that is not", once("one of two is long") and once("two of three are long")),
-    ("of those that are long, gcc has one", all_run("one of two is long", 2) and all_run("two of three are long", 2)),
-    ("and of those that are slow", all_run("slow", 1) and not any(of(1, "slow"))),
-    ("of those in the VM, either part has half", halves({"in the VM 1", "in the VM 2", "in the VM 3"})),
-    ("each of these in its turn, too", each_in_its_turn(0, "two of three are long") and each_in_its_turn(0, "slow")),
-    ("the same turn deals in the same way", deal(TESTS, 4) == TURNS[4]),
+    ("each unit test runs each time with gcc, and with sanitizers",
+     in_each(0, "unit", "unit with gcc", "no family, mlx5", "no family, verbs") and in_each(1, "unit")),
+    ("each turn has some of each family", all(any(of(name)[turn]) for name in FAMILIES for turn in range(len(TURNS)))),
+    ("of three drivers, two run, and of two, both", run("three", 2) and run("two", 2) and run("two with gcc", 2)),
+    ("every second time, one of them with sanitizers", sanitized_every_second_time("three") and sanitized_every_second_time("two")),
+    ("if some are long, one runs", run("one of two is long", 1) and run("two of three are long", 1) and run("all are long", 1)),
+    ("one of two ways to compile, too", run("modes", 1)),
+    ("what is alone on simnic runs each time, half of it with sanitizers",
+     in_one_build(ALONE) and shares(ALONE, 0, 2) and shares(ALONE, 1, 2)),
+    ("all of it with gcc, if it is for gcc alone", in_each(0, "alone with gcc")),
+    ("of conformance, one driver runs", shares({"conformance, mlx5", "conformance, verbs"}, 0, 2)),
+    ("of other long tests, a third of each kind, whatever else it is", shares({name for name in NAMES if name.startswith("costs")}, 0, 3)),
+    ("of a kind of two, one; mutations and models are a kind", shares({"mutations", "model"}, 0, 2)),
+    ("the only one of its kind runs each time", in_each(0, "the only one of its kind", "of no kind")),
+    ("of those in the VM, a third runs with gcc", shares(VM, 0, 3)),
+    ("of the long ones, one of six, or of fewer", shares(LONG_VM, 0, 5)),
+    ("and of those that are for sanitizers, a third with these", shares(VM & SANITIZABLE, 1, 3)),
+    ("two turns in a row have both of the other builds", all({other_build(turn), other_build(turn + 1)} == {"clang", "thread"} for turn in range(PERIOD))),
+    ("a quick run has one of each family, and all else that is short",
+     all({test.family for test in TESTS if test.name in names} == {test.family for test in TESTS if test.name in NAMES - LONG_NAMES - VM}
+         and len({test.family for test in TESTS if test.name in names}) == len(names) and not names & (LONG_NAMES | VM) for names in QUICK)),
+    ("the same turn deals in the same way", deal(TESTS, SANITIZABLE, 4) == TURNS[4]),
 ]
 report([(name, [] if good else [f"turn {number}: {turn}" for number, turn in enumerate(TURNS)]) for name, good in CHECKS])
