@@ -48,8 +48,8 @@ def arguments():
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
-    parser.add_argument("--initiators", type=int, default=0, metavar="N", help="endpoints connect by DC, and each context has N initiators; "
-                        "without the scenarios that need others")
+    parser.add_argument("--initiators", type=int, default=0, metavar="N", help="scenarios of endpoints alone, which connect by DC; each "
+                        "context has N initiators")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at a time")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="run scenarios in a random order")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times")
@@ -189,10 +189,10 @@ def plays_of(options, scenarios):
 # ---- Running ----
 
 
-def scenario_connects(scenario):
-    """Whether it has lanes, or says itself how many initiators there are."""
+def shares_initiators(scenario):
+    """Whether it is the same for contexts with initiators: it has endpoints, no lanes, and says nothing of initiators itself."""
     text = json.dumps(scenario)
-    return '"lane"' in text or '"initiators"' in text
+    return not any(f'"{word}"' in text for word in ("lane", "initiators", "queues", "channels", "rails"))
 
 
 class Runs:
@@ -347,6 +347,8 @@ def main():
     scenarios, rejected = read_scenarios(HERE / "scenarios", options.only, options.checked)
     for path, why in rejected:
         print(f"rejected: {path.name}: {why}")
+    if options.initiators:
+        scenarios = [scenario for scenario in scenarios if shares_initiators(scenario)]
     plays = plays_of(options, scenarios)
     entries, tap = run_all(options, environment, plays)
     asked = {(client, server, driver, options.device) for _, client, server, driver in plays}
