@@ -290,6 +290,13 @@ struct link {
     crpc_error error;
 };
 
+/* Returns true if the queue pair is there, and was not connected from this side. A dynamic one receives by then, and the peer may be
+ * faster, as with blobs. */
+static inline bool link_awaits_peer(const struct link *link)
+{
+    return !link->working && !link->join.under_way && link->queue_pair->peer_number == 0;
+}
+
 /* Returns the domain of the memory that the WQEs of its queue pair use. */
 static inline struct nic_domain *link_own_domain(const struct link *link)
 {

@@ -39,6 +39,7 @@ struct link_proof {
     bool wrong;      /* the peer's proof is not of our key */
     bool body_waits; /* the peer's third word has come, and is taken after `expose` */
     bool heard_all;  /* that word was taken */
+    bool nonce_held; /* the peer's first word has come before this side was connected */
     bool done;
     struct link_task expose;
 };
@@ -233,6 +234,8 @@ static void say(struct link *link, const struct link_word *word)
     link_prove_send(link);
 }
 
+static void take_word(struct link *link, uint32_t number);
+
 void link_prove_begin(struct link *link)
 {
     struct link_proof_body theirs;
@@ -249,6 +252,18 @@ void link_prove_begin(struct link *link)
     }
     memcpy(word.proof, link->proof->our_nonce, sizeof(word.proof));
     say(link, &word);
+    if (link->proof->nonce_held) {
+        take_word(link, LINK_WORD_NONCE);
+    }
+}
+
+void link_prove_hold(struct link *link, uint32_t number)
+{
+    if (number != LINK_WORD_NONCE || link->proof->nonce_held) {
+        link_violated(link, "word %u of the proof came before this side was connected", number);
+        return;
+    }
+    link->proof->nonce_held = true;
 }
 
 /* ---- Hearing --------------------------------------------------------------------------------- */
@@ -289,8 +304,6 @@ static int32_t expose(struct link_task *task, crpc_error *error)
 {
     return task->link->group->service->expose(task->link, error);
 }
-
-static void take_word(struct link *link, uint32_t number);
 
 static void exposed(struct link_task *task, const crpc_error *given)
 {

@@ -37,6 +37,8 @@ int32_t link_prove_missing(bool ours, crpc_error *error);
 /* True until the peer has proved its key. */
 bool link_proving(const struct link *link);
 
+/* The peer's first word has come before this side is connected: it is taken by link_prove_begin. */
+void link_prove_hold(struct link *link, uint32_t number);
 /* Sends the words that wait for room. */
 void link_prove_send(struct link *link);
 

@@ -287,7 +287,8 @@ struct nic_operations {
     int32_t (*queue_pair_create_deep)(struct nic *nic, struct nic_domain *domain, void *owner,
                                       uint32_t depth, struct nic_queue_pair **queue_pair,
                                       crpc_error *error);
-    /* A dynamic queue pair (initiators.h): all it has of its own is what peers send to, a DCT. They need its access key. Its
+    /* A dynamic queue pair (initiators.h): all it has of its own is what peers send to, a DCT. They need its access key, and reach it
+     * from now on, also before it is connected. Its
      * operations are others than the nic's, without post_atomic, post_bind, post_invalidate and fence_last. Its memory is of two
      * domains: what peers reach is of `domain`, and what its WQEs use is of the nic's own. The nic has initiators.
      * NULL = no such nic can be opened. */

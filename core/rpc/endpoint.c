@@ -234,6 +234,9 @@ static void opened(struct link *link)
     endpoint->out.transfer.remote_key = endpoint->peer.ring_key;
     rpc_set_bars(endpoint);
     link_connected(link);
+    if (endpoint->in.arrivals_head != endpoint->in.arrivals_tail) {
+        list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
+    }
     rpc_lane_opened(endpoint);
 }
 

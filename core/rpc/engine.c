@@ -122,6 +122,34 @@ static __attribute__((cold, noinline)) void fail_by_device(struct rpc_endpoint *
     link_fail(&endpoint->link, &error);
 }
 
+/* What the peer sends before this side is connected waits for that. */
+static void hold_early(struct rpc_endpoint *endpoint, const struct nic_completion *completion)
+{
+    struct link *link = &endpoint->link;
+    if (completion->kind != NIC_COMPLETION_RECEIVE) {
+        fail_by_device(endpoint, completion);
+    } else if (link->proof) {
+        link_prove_hold(link, completion->immediate);
+    } else {
+        endpoint_arrival_early(endpoint, completion->immediate);
+    }
+}
+
+/* The link is not open yet, or never will be. Returns true if the completion has been dealt with. */
+static __attribute__((cold, noinline)) bool take_unopened(struct rpc_endpoint *endpoint,
+                                                          const struct nic_completion *completion)
+{
+    struct link *link = &endpoint->link;
+    if (link->failing || (link->state != CRPC_STATE_NEW && link->state != CRPC_STATE_CONNECTING)) {
+        return true;
+    }
+    if (link->group->dynamic && link_awaits_peer(link)) {
+        hold_early(endpoint, completion);
+        return true;
+    }
+    return link->state == CRPC_STATE_NEW || link_take_early(link, completion);
+}
+
 static inline void take_completion(struct rpc_engine *engine,
                                    const struct nic_completion *completion)
 {
@@ -130,8 +158,7 @@ static inline void take_completion(struct rpc_engine *engine,
         engine->retired.unknown_completions += !rpc_lane_take_completion(engine, completion);
         return;
     }
-    if (unlikely(endpoint->link.state == CRPC_STATE_CONNECTING) && !endpoint->link.opened &&
-        link_take_early(&endpoint->link, completion)) {
+    if (unlikely(!endpoint->link.opened) && take_unopened(endpoint, completion)) {
         return;
     }
     if (unlikely(endpoint->link.state != CRPC_STATE_CONNECTED &&

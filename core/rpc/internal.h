@@ -594,6 +594,8 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);
+/* The same before the link is open: it is parsed when it is. */
+void endpoint_arrival_early(struct rpc_endpoint *endpoint, uint32_t units);
 /* The same, and takes what it brings at once: nothing else waits to be taken, of no endpoint. Returns how many completions it
  * has given. */
 uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,

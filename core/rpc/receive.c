@@ -28,9 +28,14 @@ static inline bool count_arrival(struct rpc_endpoint *endpoint, uint64_t bytes)
     return true;
 }
 
-static inline void note_arrival(struct rpc_endpoint *endpoint, uint32_t length)
+static inline void note_length(struct rpc_endpoint *endpoint, uint32_t length)
 {
     endpoint->in.arrivals[endpoint->in.arrivals_tail++ & endpoint->in.arrivals_mask] = length;
+}
+
+static inline void note_arrival(struct rpc_endpoint *endpoint, uint32_t length)
+{
+    note_length(endpoint, length);
     list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
 }
 
@@ -62,6 +67,14 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (likely(admit(endpoint, bytes))) {
         note_arrival(endpoint, (uint32_t)bytes);
+    }
+}
+
+void endpoint_arrival_early(struct rpc_endpoint *endpoint, uint32_t units)
+{
+    const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
+    if (admit(endpoint, bytes)) {
+        note_length(endpoint, (uint32_t)bytes);
     }
 }
 

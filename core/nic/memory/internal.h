@@ -61,8 +61,9 @@ static inline struct memory_queue_pair *memory_peer(const struct memory_queue_pa
     const uint32_t number = (uint32_t)(queue_pair->peer_identity >> 32);
     struct memory_queue_pair *peer = queue_pair->fabric->by_number[number % NUMBER_SLOTS];
 
+    /* Whoever has its key is a peer of a dynamic one. */
     if (likely(peer && peer->identity == queue_pair->peer_identity &&
-               peer->peer_identity == queue_pair->identity)) {
+               (peer->peer_identity == queue_pair->identity || peer->dynamic.pair))) {
         return peer;
     }
     return NULL;

@@ -101,6 +101,7 @@ int32_t memory_queue_pair_create_dynamic(struct nic *base, struct nic_domain *do
             memory_identity((*created)->number, (uint32_t)access_key & PACKET_SEQUENCE_MASK);
         (*created)->operations = &nic_memory_dynamic_operations;
         nic_dynamic_init(&queue_pair->dynamic, *created);
+        memory_queue_pair_update(queue_pair);
     }
     return status;
 }
@@ -172,7 +173,8 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
 void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
 {
     queue_pair->severed = queue_pair->cut || queue_pair->nic->link_down;
-    queue_pair->open = queue_pair->connected && !queue_pair->dead && !queue_pair->severed;
+    queue_pair->open = (queue_pair->connected || queue_pair->dynamic.pair) && !queue_pair->dead &&
+                       !queue_pair->severed;
 }
 
 int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,

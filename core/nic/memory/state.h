@@ -211,7 +211,7 @@ struct memory_queue_pair {
     bool dead; /* in the error state; base.failed is set when the owner knows */
     bool cut;
     bool severed;      /* cut, or its nic's link is down: it sends nothing */
-    bool open;         /* connected, and neither dead nor severed: it accepts packets */
+    bool open;         /* connected or dynamic, and neither dead nor severed: it accepts packets */
     bool halted;       /* a WQE has failed: later ones do not execute */
     bool answers_lost; /* the peer must be asked again what it has executed */
     bool payload_lost; /* the payload of the executing WRITE must be fetched again */

@@ -263,6 +263,10 @@ int32_t mlx5_dynamic_connect(struct nic_queue_pair *base, const struct nic_addre
     const struct nic_target_options options = {
         .kind = NIC_QUEUE_DCI, .address = *peer, .access_key = transport->access_key};
     assert(nic_address_valid(peer) && peer->link == base->nic->link && !dynamic->target);
+    if (base->failed) {
+        return error_set(error, CRPC_E_DISCONNECTED, 0,
+                         "%s: the queue pair failed before it was connected", base->nic->device);
+    }
     base->peer_number = peer->queue_pair_number;
     return mlx5_target_create(base->nic, NULL, &options, &dynamic->target, error);
 }

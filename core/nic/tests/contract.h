@@ -120,6 +120,7 @@ void test_dc_stream_limits(void **state);
 void test_dc_storm(void **state);
 void test_dynamic_transfers(void **state);
 void test_dynamic_turns(void **state);
+void test_dynamic_before_connected(void **state);
 void test_dynamic_all_get_turns(void **state);
 void test_dynamic_peer_gone(void **state);
 void test_dynamic_fails_under_way(void **state);
@@ -236,6 +237,7 @@ void test_modify_limit_of_tags(void **state);
 /* Of drivers that have dynamic queue pairs. */
 #define DYNAMIC_CONTRACT_TESTS                                                                     \
     cmocka_unit_test(test_dynamic_transfers), cmocka_unit_test(test_dynamic_turns),                \
+        cmocka_unit_test(test_dynamic_before_connected),                                           \
         cmocka_unit_test(test_dynamic_all_get_turns), cmocka_unit_test(test_dynamic_peer_gone),    \
         cmocka_unit_test(test_dynamic_fails_under_way),                                            \
         cmocka_unit_test(test_dynamic_fails_waiting), cmocka_unit_test(test_dynamic_wrong_key),    \

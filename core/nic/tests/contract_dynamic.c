@@ -272,6 +272,28 @@ void test_dynamic_transfers(void **state)
     tear_down(rig);
 }
 
+/* A peer reaches it before it knows the peer. */
+void test_dynamic_before_connected(void **state)
+{
+    struct rig *rig = set_up(1, 1);
+    struct nic_queue_pair *waiting = create(rig->far.nic, NULL, KEY_OF_FAR);
+    struct nic_queue_pair *sender = create(rig->near.nic, NULL, KEY_OF_NEAR);
+    const struct nic_transfer nothing = {.immediate = 77};
+    (void)state;
+    join(sender, waiting, &to_far);
+    assert_true(has_room(sender));
+    sender->operations->post_write_immediate(sender, &nothing, NIC_POST_RING);
+    inbox_wait_completed(&rig->near, sender, 1);
+    assert_int_equal(inbox_last(&rig->near)->kind, NIC_COMPLETION_SEND);
+    inbox_wait(&rig->far, 1);
+    assert_int_equal(inbox_last(&rig->far)->queue_pair_number, waiting->number);
+    assert_int_equal(inbox_last(&rig->far)->immediate, 77);
+    assert_int_equal(waiting->peer_number, 0);
+    sender->operations->queue_pair_destroy(sender);
+    waiting->operations->queue_pair_destroy(waiting);
+    tear_down(rig);
+}
+
 /* ---- Turns ----------------------------------------------------------------------------------- */
 
 /* Two initiators for three: the third gets one when all of another's WQEs have completed, and is told. */
