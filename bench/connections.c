@@ -241,11 +241,13 @@ int main(int argc, char **argv)
     wanted = count;
     atexit(tell_how_many);
     printf("{\"connections\": %u, ", count);
+    const char *initiators = getenv("INITIATORS"); /* with it, endpoints connect by DC */
     const struct memory before = memory_now();
     sides_open(argv[1], (crpc_context_options){
                             .endpoints_max = count,
                             /* 0 = as many as are needed */
                             .receive_depth = sides_options.batch_window * count / 2 * 3,
+                            .initiators = initiators ? (uint32_t)strtoul(initiators, NULL, 0) : 0,
                             .log_level = CRPC_LOG_ERROR,
                         });
     sides_listen(argv[2]);

@@ -26,14 +26,16 @@ parser.add_argument("connections")
 parser.add_argument("--count", type=int, default=10000)
 parser.add_argument("--ring", type=int, default=0, help="0: the library's default, of which an idle one has 8 KiB")
 parser.add_argument("--window", type=int, default=0, help="batch_window; 0: the library's default, of which an idle one has 2 to 8")
+parser.add_argument("--initiators", type=int, default=16, help="of each context, where endpoints connect by DC")
 parser.add_argument("--check", action="store_true")
 arguments = parser.parse_args()
 
 
-def connections(how: str, count: int, ring: int, rounds: int) -> dict[str, Any]:
+def connections(how: str, count: int, ring: int, rounds: int, initiators: int = 0) -> dict[str, Any]:
     command = [arguments.simnic, "run", "--private", "--", arguments.connections, DEVICE, ADDRESS, how, str(count), str(ring),
                str(arguments.window), str(rounds)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    environment = dict(os.environ, **({"INITIATORS": str(initiators)} if initiators else {}))
+    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
     return found
 
 
@@ -47,7 +49,8 @@ def with_ratios(found: dict[str, Any]) -> dict[str, Any]:
 if not arguments.check:
     print(json.dumps({"where": "simnic", "ring_bytes": arguments.ring, "batch_window": arguments.window,
                       "blobs": with_ratios(connections("blobs", arguments.count, arguments.ring, 9)),
-                      "rdma_cm": connections("rdma_cm", arguments.count, arguments.ring, 0)}, indent=2))
+                      "rdma_cm": connections("rdma_cm", arguments.count, arguments.ring, 0),
+                      "dc": with_ratios(connections("blobs", arguments.count, arguments.ring, 9, arguments.initiators))}, indent=2))
     raise SystemExit
 
 results = []

@@ -45,6 +45,14 @@ def rpc(calls):
     return dict(found, total=round(sum(found.values()), 1))
 
 
+def rpc_over_dc(calls):
+    os.environ["INITIATORS"] = "2"
+    try:
+        return rpc(calls)
+    finally:
+        del os.environ["INITIATORS"]
+
+
 def lone_call():
     """Where the instructions of a lone call go, and how many cache lines of data each part of it touches: those of a side's two parts in
     common count twice."""
@@ -88,7 +96,8 @@ rpc_libc = sorted(libc)
 result = {"where": "simnic", "bytes": 32,
           "write_with_immediate_batches_of_64": {kind: queue(kind) for kind in ("libmlx5", "direct")},
           "driver_post": {operation: post(operation) for operation in ("write", "write_immediate")},
-          "rpc_depth_256": rpc_depth_256, "rpc_depth_1": rpc(1), "lone_call": lone_call(), "libc_functions_called_by_an_rpc": rpc_libc,
+          "rpc_depth_256": rpc_depth_256, "rpc_depth_1": rpc(1),
+          "rpc_over_dc": {"depth_256": rpc_over_dc(256), "depth_1": rpc_over_dc(1)}, "lone_call": lone_call(), "libc_functions_called_by_an_rpc": rpc_libc,
           "rpc_counters_depth_256": counters(256), "rpc_counters_depth_64": counters(64), "rpc_counters_depth_1": counters(1, LONE_ROUNDS),
           "empty_poll": {str(count): empty_poll(count) for count in ((2, 1024) if check else (1, 64, 1024, 4096))}}
 writes = result["write_with_immediate_batches_of_64"]

@@ -13,6 +13,8 @@
  * and more batches. Then nothing can be said, and the status is 75: to be tried again with a greater
  * $LANDING_US.
  *
+ * With $INITIATORS, the endpoints connect by DC.
+ *
  * With $COLD, a memory as large as the cache that callgrind simulates is walked before each, so that what they touch is
  * counted as it misses.
  */
@@ -43,12 +45,14 @@ static struct side client, server;
 static uint8_t payload[CALLS_MAX * BYTES];
 static useconds_t landing_us = LANDING_US;
 static bool cold;
+static uint32_t initiators;
 static uint8_t others[4 << 20];
 
 static void open_side(struct side *side, const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .endpoints_max = 1};
+    crpc_context_options options = {
+        .struct_size = sizeof(options), .endpoints_max = 1, .initiators = initiators};
     snprintf(options.device, sizeof(options.device), "%s", device);
     need(crpc_context_open(&options, &side->context, &error), &error);
 }
@@ -60,7 +64,7 @@ static void connect_sides(void)
                                            .flags = CRPC_ENDPOINT_FULL_SIZE,
                                            .connect_timeout_ns = CRPC_FOREVER,
                                            .keepalive_ns = CRPC_FOREVER,
-                                           .retry_timeout = 20};
+                                           .retry_timeout = initiators ? 0 : 20};
     crpc_endpoint endpoints[2];
     pair_endpoints((crpc_context *const[]){client.context, server.context}, &options, endpoints);
     client.endpoint = endpoints[0];
@@ -192,6 +196,7 @@ int main(int argc, char **argv)
     uint64_t rounds = strtoull(argv[3], NULL, 0);
     const char *landing = getenv("LANDING_US");
     cold = getenv("COLD") != NULL;
+    initiators = getenv("INITIATORS") ? (uint32_t)strtoul(getenv("INITIATORS"), NULL, 0) : 0;
     if (landing) {
         landing_us = (useconds_t)strtoul(landing, NULL, 0);
     }
