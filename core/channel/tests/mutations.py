@@ -87,7 +87,7 @@ MUTATIONS = [
      [("    say(link, &answer);\n    if (link->proof->body_waits) {\n",
        "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n    if (0) {\n")]),
     ("who has another key is not told", "link/prove.c",
-     [("link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong")]),
+     [("link->proof->wrong && link->proof->sent == link->proof->said && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong")]),
     ("memory is shown before the key is compared", "link/prove.c",
      [("    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n",
        "    memcpy(link->proof->their_nonce, word->proof, LINK_PROOF_BYTES);\n    link->group->service->expose(link, &error);\n"),

@@ -71,7 +71,7 @@ MUTATIONS = [
      "    say(link, &answer);\n    if (link->proof->body_waits) {\n",
      "    say(link, &answer);\n    link->proof->done = true;\n    link_open(link);\n    if (0) {\n"),
     ("who has another key is not told", "link/prove.c",
-     "link->proof->wrong && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong"),
+     "link->proof->wrong && link->proof->sent == link->proof->said && link->queue_pair->posted == link->queue_pair->completed", "link->proof->wrong"),
     ("a closed endpoint goes while a task needs it", "link/life.c", "    } else if (link->busy == 0) {\n", "    } else if (1) {\n"),
     ("a queue pair goes while it is being connected", "endpoint.c", "    if (!link_joining(link)) {\n        destroy", "    {\n        destroy"),
     ("a queue pair fails while it is being connected", "endpoint.c", "link->queue_pair && !link_joining(link)", "link->queue_pair"),
@@ -81,7 +81,7 @@ MUTATIONS = [
      "    if (link->failing) {\n        return;\n    }\n    if (error.status", "    if (error.status"),
     ("a peer's last word is taken before this side's is said", "link/prove.c", "bool exposing = proof->expose.under_way != NULL;", "bool exposing = false;"),
     ("a queue pair that was connected too late is left alone", "endpoint.c",
-     "    const struct rpc_endpoint *endpoint = endpoint_of_link(link);\n    endpoint->engine->operations->queue_pair_fail(link->queue_pair);\n",
+     "    link->queue_pair->operations->queue_pair_fail(link->queue_pair);\n    look_at_grants(endpoint_of_link(link)->engine);\n",
      "    (void)link;\n"),
     ("a message does not wait for ops of its lane", "word.c", "    return !lane->gated;\n", "    return true;\n"),
     ("a batch that was set aside does not wait for ops of its lane", "after.c",
@@ -128,13 +128,20 @@ MUTATIONS = [
     ("a call leaves that has ended, and its payload with it", "gather.c",
      "        take_out(endpoint, call);\n", "        (void)take_out;\n"),
     ("a batch leaves before its payload", "gather.c",
-     "    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);\n"
-     "    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;\n"
+     "    queue_pair->operations->post_foreign_write(queue_pair, &payload, 0);\n"
+     "    endpoint->sent.batches[slot].wqe = queue_pair->posted;\n"
      "    endpoint->stats.bytes_sent += payload.bytes;\n"
-     "    operations->post_write_immediate(endpoint->link.queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n",
-     "    endpoint->sent.batches[slot].wqe = endpoint->link.queue_pair->posted;\n"
-     "    operations->post_write_immediate(endpoint->link.queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n"
-     "    operations->post_foreign_write(endpoint->link.queue_pair, &payload, 0);\n"),
+     "    queue_pair->operations->post_write_immediate(queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n",
+     "    endpoint->sent.batches[slot].wqe = queue_pair->posted;\n"
+     "    queue_pair->operations->post_write_immediate(queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n"
+     "    queue_pair->operations->post_foreign_write(queue_pair, &payload, 0);\n"),
+    ("who has got an initiator is not told", "engine.c", "        take_grants(engine);\n", "        (void)take_grants;\n"),
+    ("who has got one because another has ended is not told", "endpoint.c", "    engine->links.attention |= engine->links.dynamic;\n", ""),
+    ("who waits for an initiator is not noted", "nic/initiators.c",
+     "    list_append(&initiators->waiting, &dynamic->link);\n    initiators->waiting_count++;\n", "    initiators->waiting_count++;\n"),
+    ("an initiator is idle though somebody waits", "nic/initiators.c", "    if (next) {\n        lend(", "    if (0) {\n        lend("),
+    ("a link opens before its last word is sent", "link/prove.c", "proof->heard_all && proof->sent == proof->said && !proof->done",
+     "proof->heard_all && !proof->done"),
     ("payloads stay in use when their connection has ended", "endpoint.c", "    rpc_gather_end_all(endpoint);\n", ""),
 ]
 
