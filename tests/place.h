@@ -7,6 +7,7 @@
  *   TEST_NAME                      a host name of the first: rail0
  *   TEST_DRIVER                    driver under test: verbs or mlx5
  *   TEST_COMPRESSION               1 = with compressed completions
+ *   TEST_INITIATORS                of contexts whose endpoints connect by DC; 0 = they connect by RC
  *   TEST_LINK1_DOWN, TEST_LINK1_UP commands for the second rail's link; in the VM also TEST_LINK0_*
  */
 #ifndef TESTS_PLACE_H
@@ -63,6 +64,12 @@ static inline const char *place_driver(void)
 static inline int place_compresses(void)
 {
     return atoi(place_value("TEST_COMPRESSION", "0"));
+}
+
+/* What a test of endpoints gives its contexts. Endpoints that share initiators have no retry options of their own. */
+static inline unsigned place_initiators(void)
+{
+    return (unsigned)atoi(place_value("TEST_INITIATORS", "0"));
 }
 
 /* True if the devices are such that the direct driver can open them. */

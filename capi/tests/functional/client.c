@@ -27,13 +27,17 @@ void client_open(struct client *client)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     memset(client, 0, sizeof(*client));
-    const crpc_context_options options = {
-        .struct_size = sizeof(options),
-        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0};
+    const crpc_context_options options = {.struct_size = sizeof(options),
+                                          .features =
+                                              place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
+                                          .initiators = place_initiators()};
     int32_t status = crpc_context_open(&options, &client->context, &error);
     if (status != CRPC_OK) {
         fail_msg("%s", error.message);
     }
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_context_get_info(client->context, &info), CRPC_OK);
+    assert_int_equal(info.initiators, place_initiators());
 }
 
 static void check_echo(const crpc_completion *completion)

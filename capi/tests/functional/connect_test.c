@@ -238,9 +238,11 @@ __attribute__((noreturn)) static void call_for_ever(int answered)
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
                                            .retry_timeout = place_retry_timeout()};
+    const crpc_context_options context_options = {.struct_size = sizeof(context_options),
+                                                  .initiators = place_initiators()};
     crpc_completion completions[64];
     crpc_endpoint endpoint;
-    if (crpc_context_open(NULL, &client.context, NULL) != CRPC_OK ||
+    if (crpc_context_open(&context_options, &client.context, NULL) != CRPC_OK ||
         crpc_endpoint_connect(client.context, peer.address, &options, &endpoint, NULL) != CRPC_OK) {
         _exit(EXIT_FAILURE);
     }

@@ -33,7 +33,8 @@ static const crpc_endpoint_options endpoint_options = {.struct_size = sizeof(end
 static crpc_context *open_context(uint32_t flags)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = flags};
+    crpc_context_options options = {
+        .struct_size = sizeof(options), .flags = flags, .initiators = place_initiators()};
     crpc_context *context;
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     if (crpc_context_open(&options, &context, &error) != CRPC_OK) {

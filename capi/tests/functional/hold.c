@@ -2,6 +2,7 @@
 #include "hold.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static struct {
     bool released;
     uint32_t held;
     struct {
-        struct ibv_qp *queue_pair;
-        bool inside; /* of the call that connects it */
+        void *object; /* a queue pair; or the address of a DCT, NULL until it is made */
+        bool inside;  /* of the call that connects it */
         bool destroyed;
     } all[HELD_MAX];
     const char *complaint;
@@ -40,12 +41,11 @@ static void *real(const char *name)
     return dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
 }
 
-/* The mutex is held. */
-static bool is_chosen(const struct ibv_qp *queue_pair, const struct ibv_qp_attr *attributes,
-                      int mask)
+/* The mutex is held, here and below. */
+static bool is_chosen(const struct ibv_context *device)
 {
-    if (!(mask & IBV_QP_STATE) || attributes->qp_state != IBV_QPS_RTR || hold.left == 0 ||
-        strcmp(ibv_get_device_name(queue_pair->context->device), place_device(hold.rail)) != 0) {
+    if (hold.left == 0 ||
+        strcmp(ibv_get_device_name(device->device), place_device(hold.rail)) != 0) {
         return false;
     }
     if (hold.skip > 0) {
@@ -56,11 +56,28 @@ static bool is_chosen(const struct ibv_qp *queue_pair, const struct ibv_qp_attr 
     return true;
 }
 
-/* The kernel works on one thing at a time with a queue pair. The mutex is held. */
-static void check_use(const struct ibv_qp *queue_pair, bool destroys)
+/* Returns once it is released, with its number. */
+static uint32_t held_until_released(void *object)
+{
+    const uint32_t index = hold.held++;
+    hold.all[index].object = object;
+    hold.all[index].inside = true;
+    pthread_cond_broadcast(&hold.changed);
+    if (pthread_equal(pthread_self(), hold.poller)) {
+        hold.complaint = "a queue pair is connected by the thread that polls";
+    } else {
+        while (!hold.released) {
+            pthread_cond_wait(&hold.changed, &hold.mutex);
+        }
+    }
+    return index;
+}
+
+/* The kernel works on one thing at a time with a queue pair. */
+static void check_use(const void *object, bool destroys)
 {
     for (uint32_t i = 0; i < hold.held; i++) {
-        if (hold.all[i].queue_pair != queue_pair || hold.all[i].destroyed) {
+        if (hold.all[i].object != object || hold.all[i].destroyed) {
             continue;
         }
         if (hold.all[i].inside) {
@@ -74,23 +91,13 @@ int EXPORTED ibv_modify_qp(struct ibv_qp *queue_pair, struct ibv_qp_attr *attrib
 {
     int (*modify)(struct ibv_qp *, struct ibv_qp_attr *, int);
     void *found = real("ibv_modify_qp");
-    int os_error = 0;
     memcpy(&modify, &found, sizeof(modify));
     pthread_mutex_lock(&hold.mutex);
     check_use(queue_pair, false);
-    if (is_chosen(queue_pair, attributes, mask)) {
-        uint32_t index = hold.held++;
-        hold.all[index].queue_pair = queue_pair;
-        hold.all[index].inside = true;
-        pthread_cond_broadcast(&hold.changed);
-        if (pthread_equal(pthread_self(), hold.poller)) {
-            hold.complaint = "a queue pair is connected by the thread that polls";
-        } else {
-            while (!hold.released) {
-                pthread_cond_wait(&hold.changed, &hold.mutex);
-            }
-        }
-        os_error = hold.os_error;
+    if (mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RTR &&
+        is_chosen(queue_pair->context)) {
+        const uint32_t index = held_until_released(queue_pair);
+        int os_error = hold.os_error;
         pthread_mutex_unlock(&hold.mutex);
         if (os_error == 0) {
             os_error = modify(queue_pair, attributes, mask);
@@ -113,6 +120,41 @@ int EXPORTED ibv_destroy_qp(struct ibv_qp *queue_pair)
     check_use(queue_pair, true);
     pthread_mutex_unlock(&hold.mutex);
     return destroy(queue_pair);
+}
+
+/* By DC, the peer's address is looked for when a DCI is to send to its DCT. */
+struct ibv_ah EXPORTED *ibv_create_ah(struct ibv_pd *domain, struct ibv_ah_attr *attributes)
+{
+    struct ibv_ah *(*create)(struct ibv_pd *, struct ibv_ah_attr *);
+    void *found = real("ibv_create_ah");
+    memcpy(&create, &found, sizeof(create));
+    pthread_mutex_lock(&hold.mutex);
+    if (is_chosen(domain->context)) {
+        const uint32_t index = held_until_released(NULL);
+        const int os_error = hold.os_error;
+        pthread_mutex_unlock(&hold.mutex);
+        struct ibv_ah *address = os_error ? NULL : create(domain, attributes);
+        pthread_mutex_lock(&hold.mutex);
+        hold.all[index].object = address;
+        hold.all[index].inside = false;
+        hold.all[index].destroyed = !address;
+        pthread_mutex_unlock(&hold.mutex);
+        errno = os_error ? os_error : errno;
+        return address;
+    }
+    pthread_mutex_unlock(&hold.mutex);
+    return create(domain, attributes);
+}
+
+int EXPORTED ibv_destroy_ah(struct ibv_ah *address)
+{
+    int (*destroy)(struct ibv_ah *);
+    void *found = real("ibv_destroy_ah");
+    memcpy(&destroy, &found, sizeof(destroy));
+    pthread_mutex_lock(&hold.mutex);
+    check_use(address, true);
+    pthread_mutex_unlock(&hold.mutex);
+    return destroy(address);
 }
 
 void hold_next(int rail, uint32_t skip, uint32_t count, int os_error)

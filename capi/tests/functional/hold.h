@@ -1,7 +1,7 @@
 /* hold.h: connecting queue pairs takes as long as the test says. As the kernel looks for the address of
- * the peer's queue pair when ours becomes ready to receive, chosen ones do not get further until the
- * test releases them. For programs that export their symbols: the library finds this ibv_modify_qp before
- * libibverbs'. */
+ * the peer's queue pair when ours becomes ready to receive, or by DC when the library makes that address known to it,
+ * chosen ones do not get further until the test releases them. For programs that export their symbols: the library
+ * finds this ibv_modify_qp before libibverbs'. */
 #ifndef FUNCTIONAL_HOLD_H
 #define FUNCTIONAL_HOLD_H
 
@@ -18,7 +18,7 @@ uint32_t hold_count(void);
 bool hold_wait(uint32_t count);
 /* Also those that come later. */
 void hold_release(void);
-/* What was held is over, but for those destroyed since: so many queue pairs are left. */
+/* What was held is over, but for those destroyed since: so many queue pairs, or addresses of DCTs, are left. */
 uint32_t hold_left(void);
 /* NULL, or what the library did wrong since hold_next. */
 const char *hold_complaint(void);

@@ -95,7 +95,8 @@ static void open_both(void **state)
     crpc_listener listener = {0};
     crpc_listener_info info = {.struct_size = sizeof(info)};
     crpc_listener_options options = {.struct_size = sizeof(options)};
-    crpc_context_options context = {.struct_size = sizeof(context)};
+    crpc_context_options context = {.struct_size = sizeof(context),
+                                    .initiators = place_initiators()};
     kind = *state;
     options.flags = kind->listener_flags;
     context.flags = kind->listener_flags ? CRPC_CONTEXT_RAILS : 0;

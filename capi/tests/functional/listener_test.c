@@ -29,9 +29,11 @@ static void open_both(void)
 {
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_listener_info info = {.struct_size = sizeof(info)};
+    const crpc_context_options options = {.struct_size = sizeof(options),
+                                          .initiators = place_initiators()};
     snprintf(address, sizeof(address), "%s:0", place_address(0));
-    if (crpc_context_open(NULL, &serving, &error) != CRPC_OK ||
-        crpc_context_open(NULL, &calling, &error) != CRPC_OK ||
+    if (crpc_context_open(&options, &serving, &error) != CRPC_OK ||
+        crpc_context_open(&options, &calling, &error) != CRPC_OK ||
         crpc_listener_open(serving, address, NULL, &listener, &error) != CRPC_OK) {
         fail_msg("%s", error.message);
     }

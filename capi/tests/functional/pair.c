@@ -108,7 +108,9 @@ void pairs_expect_sleep(void)
 void pairs_open(void)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options), .flags = CRPC_CONTEXT_RAILS};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .flags = CRPC_CONTEXT_RAILS,
+                                    .initiators = place_initiators()};
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     snprintf(options.rails[0], sizeof(options.rails[0]), "%s", place_device(0));
     snprintf(options.rails[1], sizeof(options.rails[1]), "%s", place_device(1));
@@ -142,7 +144,7 @@ static void make_end(struct pair *pair, uint32_t side)
                                                     .user_data = number,
                                                     .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
                                                     .keepalive_ns = CRPC_FOREVER,
-                                                    .retry_timeout = 16};
+                                                    .retry_timeout = place_initiators() ? 0 : 16};
     const crpc_channel_options channel_options = {.struct_size = sizeof(channel_options),
                                                   .user_data = number,
                                                   .split = CRPC_SPLIT_FIXED,

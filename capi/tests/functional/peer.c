@@ -212,9 +212,10 @@ static void serve_until_stopped(const char *host, int ready)
     crpc_listener listener;
     crpc_listener_info info = {.struct_size = sizeof(info)};
     char address[128];
-    const crpc_context_options options = {
-        .struct_size = sizeof(options),
-        .features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0};
+    const crpc_context_options options = {.struct_size = sizeof(options),
+                                          .features =
+                                              place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
+                                          .initiators = place_initiators()};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, on_signal);
     if (crpc_context_open(&options, &server.context, &error) != CRPC_OK) {
