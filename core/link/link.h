@@ -446,6 +446,8 @@ bool link_stuck(struct link_progress *progress, const struct nic_queue_pair *que
 /* Returns true if a completion must come. If not, and something was posted, only a further signaled
  * WQE shows whether the queue pair moves. */
 bool link_awaits_completion(const struct nic_queue_pair *queue_pair);
+/* nic_take_room of the link's queue pair. That may mend an initiator for which others have waited longer: the next poll tells them. */
+bool link_take_room(struct link *link);
 
 /* ---- Events: events.c ------------------------------------------------------------------------ */
 

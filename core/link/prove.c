@@ -204,8 +204,7 @@ void link_prove_send(struct link *link)
     struct nic_queue_pair *queue_pair = link->queue_pair;
     struct link_proof_body theirs;
     memcpy(&theirs, link->peer.hello.body, sizeof(theirs));
-    while (proof->sent < proof->said &&
-           (nic_send_room(queue_pair) > 0 || nic_take_room(queue_pair))) {
+    while (proof->sent < proof->said && (nic_send_room(queue_pair) > 0 || link_take_room(link))) {
         const uint32_t index = proof->sent++;
         const struct link_word *place =
             (const struct link_word *)(void *)(proof->pages + page_bytes()) + index;

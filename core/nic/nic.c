@@ -22,18 +22,23 @@ int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic 
                  crpc_error *error)
 {
     int32_t status = CRPC_E_UNSUPPORTED;
-    bool asked = false;
+    bool asked = false, tried = false;
     for (uint32_t i = 0; nic_drivers[i]; i++) {
         if (driver != CRPC_DRIVER_AUTO && driver != nic_drivers[i]->driver) {
             continue;
         }
         asked = true;
         if (options->initiators > 0 && !nic_drivers[i]->queue_pair_create_dynamic) {
-            status = error_set(error, CRPC_E_UNSUPPORTED, 0,
-                               "driver %s has no dynamic queue pairs; mlx5 has, on devices with DC",
-                               nic_drivers[i]->name);
+            /* Why one that has them could not open its device says more. */
+            if (!tried || status == CRPC_E_UNSUPPORTED) {
+                status = error_set(error, CRPC_E_UNSUPPORTED, 0,
+                                   "driver %s has no dynamic queue pairs; mlx5 has, on devices "
+                                   "with DC",
+                                   nic_drivers[i]->name);
+            }
             continue;
         }
+        tried = true;
         status = nic_drivers[i]->open(options, nic, error);
         if (status == CRPC_OK) {
             break;

@@ -570,10 +570,10 @@ void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output);
 
 /* For a dynamic queue pair without room: returns true if it has some now. Otherwise it waits, and endpoint_flush is called when it
  * has. */
-bool rpc_take_room(const struct rpc_endpoint *endpoint);
+bool rpc_take_room(struct rpc_endpoint *endpoint);
 /* Returns true if the window and the send queue take another batch. One send WQE is kept for the mailbox
  * READ, without which a closed window might never open. */
-static inline bool endpoint_may_send(const struct rpc_endpoint *endpoint)
+static inline bool endpoint_may_send(struct rpc_endpoint *endpoint)
 {
     return endpoint->out.batches_sent < endpoint->out.batch_limit &&
            (likely(nic_send_room(endpoint->link.queue_pair) > 1) || rpc_take_room(endpoint));

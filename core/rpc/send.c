@@ -367,10 +367,9 @@ __attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
     return batch_bytes;
 }
 
-__attribute__((cold, noinline)) bool rpc_take_room(const struct rpc_endpoint *endpoint)
+__attribute__((cold, noinline)) bool rpc_take_room(struct rpc_endpoint *endpoint)
 {
-    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
-    return nic_take_room(queue_pair) && nic_send_room(queue_pair) > 1;
+    return link_take_room(&endpoint->link) && nic_send_room(endpoint->link.queue_pair) > 1;
 }
 
 /* True while only the peer's mailbox can tell that something may be sent again. */
@@ -440,7 +439,7 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 {
     struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
     if (endpoint->read.in_flight || endpoint->link.failing ||
-        (nic_send_room(queue_pair) == 0 && !nic_take_room(queue_pair))) {
+        (nic_send_room(queue_pair) == 0 && !link_take_room(&endpoint->link))) {
         return;
     }
     struct nic_transfer transfer = {

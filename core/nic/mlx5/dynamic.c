@@ -185,11 +185,14 @@ bool mlx5_dynamic_take_room(struct nic_queue_pair *base)
     return nic_initiators_take(initiators, &to_mlx5_dynamic(base)->dynamic);
 }
 
-void mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion)
+bool mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion)
 {
     const struct nic_queue_pair *sent = &queue_pair->device.base;
     struct nic_initiator *initiator =
         &container_of(queue_pair, struct mlx5_initiator, queue)->shared;
+    if (unlikely(!initiator->user)) {
+        return false;
+    }
     struct nic_queue_pair *user = initiator->user->pair;
     /* All that is under way is its user's. */
     user->completed = user->posted - (sent->posted - sent->completed);
@@ -201,6 +204,7 @@ void mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion
         user->failed = true;
         nic_initiators_fail(sent->nic->initiators, initiator);
     }
+    return true;
 }
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */

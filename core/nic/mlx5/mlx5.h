@@ -177,8 +177,9 @@ int32_t mlx5_dynamic_connect(struct nic_queue_pair *base, const struct nic_addre
                              const struct nic_transport *transport, crpc_error *error);
 void mlx5_dynamic_fail(struct nic_queue_pair *base);
 bool mlx5_dynamic_take_room(struct nic_queue_pair *base);
-/* A WQE of an initiator has completed, or failed: *completion is its own, and becomes that of its user. */
-void mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion);
+/* A WQE of an initiator has completed, or failed: *completion is its own, and becomes that of its user. Returns false if it has none:
+ * the user has left, and the device would not mend the initiator then. */
+bool mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion);
 
 /* dynamic_post.c */
 void mlx5_dynamic_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -148,10 +148,10 @@ poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t ca
                 base->failed = true; /* the device has moved it to the error state */
                 describe_error(entry, false, completion);
             }
-            if (unlikely(to_mlx5_queue_pair(base)->initiator)) {
-                mlx5_dynamic_done(to_mlx5_queue_pair(base), completion);
+            if (likely(!to_mlx5_queue_pair(base)->initiator) ||
+                mlx5_dynamic_done(to_mlx5_queue_pair(base), completion)) {
+                count++;
             }
-            count++;
         }
         completion_queue_advance(queue, layout);
     }
