@@ -68,6 +68,28 @@ check "it echoes what lands there" bash -c "timeout 60 '$perf' client $address:7
 check "each call is right" json "r['calls'] == 2000 and r['lost'] == 0 and r['wrong'] == 0"
 check_stops "perf server --arena ends on SIGTERM" "$server"
 
+if [ "$driver" = mlx5 ]; then
+    "$perf" server --initiators 2 "$address:7481" > "$work/initiators" 2>&1 &
+    server=$!
+    check "perf server --initiators listens" listening "$work/initiators"
+    shares() { timeout 60 "$perf" client "$address:7481" --json "$@" > "$work/json"; }
+    check "24 endpoints share one DCI" shares --initiators 1 -e 24 -q 16 -s 2000 -n 6000
+    check "each call is right" json "r['calls'] == 6000 and r['endpoints'] == 24 and r['lost'] == 0 and r['wrong'] == 0 and r['driver'] == 'mlx5'"
+    check "three of them, from a region, sleeping" shares --initiators 3 -e 8 -q 8 --region -s 64K -n 1000 --wait
+    check "each is right, too" json "r['calls'] == 1000 and r['lost'] == 0 and r['wrong'] == 0"
+    check "threads with a DCI each" shares --initiators 1 --threads 3 -e 2 -n 1000
+    check "make their calls" json "r['calls'] == 3000 and r['lost'] == 0 and r['threads'] == 3 and 0 < r['latency_ns']['p50'] <= r['latency_ns']['max']"
+    check "a client without says so" bash -c "! timeout 60 '$perf' client $address:7481 > '$work/differs' 2>&1 && grep -q 'has initiators, and this one has none' '$work/differs'"
+    check_stops "perf server --initiators ends on SIGTERM" "$server"
+    "$perf" server "$address:7482" > "$work/plain" 2>&1 &
+    server=$!
+    check "perf server without them listens" listening "$work/plain"
+    check "and its client with them says so" bash -c "! timeout 60 '$perf' client $address:7482 --initiators 1 > '$work/differs' 2>&1 && grep -q 'has initiators, and the peer.s has none' '$work/differs'"
+    check_stops "perf server without them ends on SIGTERM" "$server"
+else
+    check "perf says that the driver has no DC" bash -c "! timeout 60 '$perf' client $address:7481 --initiators 1 > '$work/initiators' 2>&1 && grep -q 'driver $driver has no dynamic queue pairs' '$work/initiators'"
+fi
+
 "$perf" server --channels "$address:7474" > "$work/channels" 2>&1 &
 server=$!
 check "perf server --channels listens" listening "$work/channels"

@@ -49,8 +49,8 @@ async def until(condition):
 class Server:
     """Echoes; other methods do what their names say."""
 
-    def __init__(self, where):
-        self.context = copyrpc.Context()
+    def __init__(self, where, **options):
+        self.context = copyrpc.Context(**options)
         self.listener = self.context.listen(where)
         self.address = self.listener.address
         self.kept = []
