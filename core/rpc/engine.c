@@ -193,7 +193,7 @@ static __attribute__((noinline)) void take_grants(struct rpc_engine *engine)
         if (link_proving(&endpoint->link)) {
             link_prove_send(&endpoint->link);
         } else {
-            endpoint_flush(endpoint);
+            endpoint_granted(endpoint);
         }
     }
 }

@@ -255,6 +255,7 @@ struct rpc_in {
 /* READs of the peer's mailbox, for limits that no batch has brought. */
 struct rpc_read {
     bool in_flight;
+    bool waits; /* for an initiator: it is sent when there is one */
     uint32_t wqe;
     const struct wire_mailbox *landing; /* where it lands */
     uint64_t backoff_ns;
@@ -568,8 +569,10 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint);
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint);
 void engine_emit_sent_replies(struct rpc_engine *engine, struct output *output);
 
-/* For a dynamic queue pair without room: returns true if it has some now. Otherwise it waits, and endpoint_flush is called when it
- * has. */
+/* An initiator is lent to the endpoint, which has waited. */
+void endpoint_granted(struct rpc_endpoint *endpoint);
+/* For a dynamic queue pair without room: returns true if it has some now. Otherwise it waits, and endpoint_granted is called when
+ * it has. */
 bool rpc_take_room(struct rpc_endpoint *endpoint);
 /* Returns true if the window and the send queue take another batch. One send WQE is kept for the mailbox
  * READ, without which a closed window might never open. */

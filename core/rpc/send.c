@@ -438,8 +438,11 @@ __attribute__((cold, noinline)) void rpc_report_room(struct rpc_endpoint *endpoi
 void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
 {
     struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
-    if (endpoint->read.in_flight || endpoint->link.failing ||
-        (nic_send_room(queue_pair) == 0 && !link_take_room(&endpoint->link))) {
+    if (endpoint->read.in_flight || endpoint->link.failing) {
+        return;
+    }
+    endpoint->read.waits = nic_send_room(queue_pair) == 0 && !link_take_room(&endpoint->link);
+    if (endpoint->read.waits) {
         return;
     }
     struct nic_transfer transfer = {
@@ -454,6 +457,16 @@ void endpoint_read_mailbox(struct rpc_endpoint *endpoint)
     queue_pair->operations->post_read(queue_pair, &transfer, NIC_POST_SIGNALED);
     queue_pair->operations->ring_doorbell(queue_pair);
     endpoint->stats.mailbox_reads++;
+}
+
+/* What nobody uses of it now goes to the next who waits. When the timer of a READ comes again, all may be lent, as they were
+ * before. */
+void endpoint_granted(struct rpc_endpoint *endpoint)
+{
+    endpoint_flush(endpoint);
+    if (endpoint->read.waits) {
+        endpoint_read_mailbox(endpoint);
+    }
 }
 
 void endpoint_read_timer(struct rpc_endpoint *endpoint)

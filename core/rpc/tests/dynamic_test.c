@@ -215,6 +215,47 @@ static void words_that_come_too_early(void **state)
     }
 }
 
+/* ---- Waiting for the initiator --------------------------------------------------------------- */
+
+/* Connections 1 and 2 have calls all the time, so that one of them always has the initiator when the other is told of it. */
+static void talk(void)
+{
+    for (uint32_t i = 1; i <= 2; i++) {
+        const int32_t status = pair_call(&pair, 0, i, i, 16, (uint8_t)i, 16);
+        assert_true(status == CRPC_OK || status == CRPC_E_AGAIN);
+    }
+    pair.clock_ns += 10000000;
+    pair_poll(&pair, 0);
+    pair_poll(&pair, 1);
+    for (uint32_t i = 0; i < pair.seen[1].count; i++) {
+        const crpc_completion *one = &pair.seen[1].entries[i];
+        for (uint32_t n = 1; n <= 2 && one->kind == CRPC_COMPLETION_REQUEST; n++) {
+            if (one->endpoint.bits == pair.endpoint[1][n]->link.handle) {
+                assert_int_equal(pair_echo(&pair, 1, n, one, CRPC_OP_QUIET), CRPC_OK);
+            }
+        }
+    }
+}
+
+/* Only a READ of the mailbox tells that a closed window is open again. */
+static void a_read_gets_its_turn(void **state)
+{
+    const crpc_endpoint_options options = pair_options();
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        pair_connect(&pair, &options, &options);
+    }
+    const struct rpc_endpoint *endpoint = pair.endpoint[0][0];
+    pair_close_window(&pair);
+    assert_int_equal(pair_call(&pair, 0, 0, 100, 16, 1, 8), CRPC_OK);
+    const uint64_t sent = endpoint->stats.batches_sent;
+    for (uint32_t i = 0; i < 20; i++) {
+        talk();
+    }
+    assert_true(endpoint->stats.mailbox_reads > 0);
+    assert_int_equal(endpoint->stats.batches_sent, sent + 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
 
 int main(void)
@@ -227,6 +268,7 @@ int main(void)
         TEST(more_batches_than_the_window_before_it_joined),
         TEST(a_batch_that_fits_no_ring_before_it_joined),
         TEST(words_that_come_too_early),
+        TEST(a_read_gets_its_turn),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
