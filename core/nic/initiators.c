@@ -121,7 +121,9 @@ void nic_initiators_rest(struct nic_initiators *initiators, struct nic_initiator
         lend(initiators, initiator, next);
         wait_no_more(initiators, next);
         list_append(&initiators->granted, &next->link);
-    } else if (initiator->user) {
+        return;
+    }
+    if (initiator->user) {
         initiator->user->pair->depth = initiators->depth; /* also if it was called */
     }
     list_append(&initiators->idle, &initiator->link);
@@ -169,5 +171,9 @@ struct nic_queue_pair *nic_initiators_granted(struct nic_initiators *initiators)
     struct nic_dynamic *dynamic = list_entry(initiators->granted.next, struct nic_dynamic, link);
     list_remove(&dynamic->link);
     initiators->told = dynamic;
+    if (dynamic->initiator && dynamic->pair->posted == dynamic->pair->completed &&
+        !dynamic->initiator->failed) {
+        list_append_once(&initiators->idle, &dynamic->initiator->link);
+    }
     return dynamic->pair;
 }

@@ -8,6 +8,7 @@
  *   idle     nothing is under way. It was lent last to its user, which may go on with it; or another takes it
  *   busy     its user has WQEs under way
  *   called   likewise, but its user posts no more: a queue pair waits for it
+ *   granted  it is lent to one that has waited, and was not told yet. No other takes it meanwhile
  *
  * Who waits gets one in the order of asking. A queue pair has room while one is lent to it: that is its depth.
  *
@@ -32,7 +33,7 @@ struct nic_dynamic {
 /* The part of an initiator that all drivers share. */
 struct nic_initiator {
     struct nic_dynamic *user; /* NULL = nobody */
-    struct list link;         /* on idle or busy, unless it is called or has failed */
+    struct list link;         /* on idle or busy, unless it is called or granted, or has failed */
     bool called;
     bool failed; /* the driver must mend it before another can use it */
 };

@@ -52,6 +52,13 @@ static uint32_t length(const struct list *list)
     return count;
 }
 
+static bool is_granted(const struct nic_initiator *initiator)
+{
+    const struct nic_dynamic *user = initiator->user;
+    return !list_linked(&initiator->link) && !initiator->called && !initiator->failed && user &&
+           !user->waits && list_linked(&user->link) && user->pair->posted == user->pair->completed;
+}
+
 /* Nobody waits for an initiator while there is an idle one, but those that have just been lent to others. */
 static void expect_no_idle_hands(const struct rig *rig)
 {
@@ -70,13 +77,15 @@ static void expect_no_idle_hands(const struct rig *rig)
 static void check(struct rig *rig)
 {
     const struct nic_initiators *shared = &rig->shared;
-    uint32_t called = 0, failed = 0, waiting = 0;
+    uint32_t called = 0, failed = 0, granted = 0, waiting = 0;
     for (uint32_t i = 0; i < shared->count; i++) {
         const struct nic_initiator *one = &rig->initiators[i];
+        const bool lent = is_granted(one);
+        granted += lent;
         called += one->called;
         failed += one->failed;
         assert_false(one->called && one->failed);
-        assert_int_equal(list_linked(&one->link), !one->called && !one->failed);
+        assert_int_equal(list_linked(&one->link), !one->called && !one->failed && !lent);
         assert_true(!one->user || one->user->initiator == one);
     }
     for (uint32_t i = 0; i < PAIRS; i++) {
@@ -95,7 +104,7 @@ static void check(struct rig *rig)
     assert_int_equal(called, shared->called_count);
     assert_int_equal(waiting, shared->waiting_count);
     assert_int_equal(waiting, length(&shared->waiting));
-    assert_int_equal(length(&shared->idle) + length(&shared->busy) + called + failed,
+    assert_int_equal(length(&shared->idle) + length(&shared->busy) + called + failed + granted,
                      shared->count);
     expect_no_idle_hands(rig);
 }
@@ -249,9 +258,35 @@ static void test_busy_for_ever(void **state)
     }
 }
 
+/* Who has waited and was not told yet loses nothing to who asks meanwhile. */
+static void test_asks_meanwhile(void **state)
+{
+    struct rig rig = {0};
+    (void)state;
+    nic_initiators_init(&rig.shared, DEPTH);
+    nic_initiators_add(&rig.shared, &rig.initiators[0]);
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        make(&rig, i);
+    }
+    post(&rig, 0);
+    assert_false(nic_initiators_take(&rig.shared, &rig.dynamics[1]));
+    rig.pairs[0].completed++;
+    nic_initiators_complete(&rig.shared, rig.dynamics[0].initiator);
+    assert_false(nic_initiators_take(&rig.shared, &rig.dynamics[2]));
+    assert_true(nic_initiators_take(&rig.shared, &rig.dynamics[1]));
+    assert_ptr_equal(nic_initiators_granted(&rig.shared), &rig.pairs[1]);
+    assert_true(nic_initiators_take(&rig.shared, &rig.dynamics[1]));
+    assert_ptr_equal(nic_initiators_granted(&rig.shared), &rig.pairs[2]);
+    check(&rig);
+    assert_null(nic_initiators_granted(&rig.shared));
+    assert_true(nic_initiators_take(&rig.shared, &rig.dynamics[0]));
+    check(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rules),
+                                       cmocka_unit_test(test_asks_meanwhile),
                                        cmocka_unit_test(test_busy_for_ever)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
