@@ -14,7 +14,7 @@
 static void write_ring(uint64_t position, const void *data, uint32_t bytes, bool immediate,
                        uint32_t units)
 {
-    const struct rpc_endpoint *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *target = world->ends[0].endpoint;
     if (!target || !target->link.queue_pair) {
         return;
     }
@@ -22,11 +22,12 @@ static void write_ring(uint64_t position, const void *data, uint32_t bytes, bool
     uint64_t address = (uint64_t)(uintptr_t)ring_at(ring, position);
     uint32_t number = target->link.queue_pair->number;
     if (!immediate) {
-        memory_fabric_write(world.fabric, number, address, ring->memory.remote_key, bytes, data);
-    } else if (memory_fabric_write_immediate(world.fabric, number, address, ring->memory.remote_key,
-                                             bytes, data, units) == NIC_ERROR_NONE) {
-        world.ahead_bytes += (uint64_t)units * WIRE_UNIT_BYTES;
-        world.ahead_batches++;
+        memory_fabric_write(world->fabric, number, address, ring->memory.remote_key, bytes, data);
+    } else if (memory_fabric_write_immediate(world->fabric, number, address,
+                                             ring->memory.remote_key, bytes, data,
+                                             units) == NIC_ERROR_NONE) {
+        world->ahead_bytes += (uint64_t)units * WIRE_UNIT_BYTES;
+        world->ahead_batches++;
     }
 }
 
@@ -83,7 +84,7 @@ static struct wire_message choose_message(struct fuzz_input *input,
 /* A batch that is nearly right, where the next one belongs. */
 static void write_batch(struct fuzz_input *input)
 {
-    const struct rpc_endpoint *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *target = world->ends[0].endpoint;
     static uint8_t batch[8192];
     if (!target || !target->link.queue_pair) {
         return;
@@ -110,7 +111,7 @@ static void write_batch(struct fuzz_input *input)
     struct wire_batch header = {.request_limit = target->out.request_limit,
                                 .batch_limit = target->out.batch_limit,
                                 .sequence =
-                                    target->in.sequence_expected + pending + world.ahead_batches,
+                                    target->in.sequence_expected + pending + world->ahead_batches,
                                 .bytes = bytes,
                                 .message_count = (uint16_t)messages};
     header.flags = choice & 8 ? WIRE_BATCH_FIN : 0;
@@ -162,14 +163,14 @@ static void write_batch(struct fuzz_input *input)
     }
     memcpy(batch, &header, sizeof(header));
     uint32_t room = (uint32_t)target->in.ring.bytes;
-    write_ring(target->in.arrived + world.ahead_bytes, batch, bytes < room ? bytes : room, true,
+    write_ring(target->in.arrived + world->ahead_bytes, batch, bytes < room ? bytes : room, true,
                units);
 }
 
 /* What has arrived is written again, while it is read or before. */
 static void rewrite(struct fuzz_input *input)
 {
-    const struct rpc_endpoint *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *target = world->ends[0].endpoint;
     uint8_t bytes[64];
     uint32_t count = 1 + fuzz_below(input, sizeof(bytes));
     uint32_t offset = fuzz_half(input);
@@ -182,7 +183,7 @@ static void rewrite(struct fuzz_input *input)
 /* Any bytes anywhere, in pieces of any length. */
 static void write_anything(struct fuzz_input *input)
 {
-    const struct rpc_endpoint *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *target = world->ends[0].endpoint;
     uint8_t bytes[256];
     uint8_t choice = fuzz_byte(input);
     uint32_t count = fuzz_byte(input), position = fuzz_half(input);
@@ -191,11 +192,11 @@ static void write_anything(struct fuzz_input *input)
     if (choice < 248) {
         write_ring(position, bytes, count, choice & 2, units);
     } else if (target && target->link.queue_pair) { /* where it may not: that is its own end */
-        const struct ring *ring = &(choice & 1 ? target : world.honest[0])->in.ring;
+        const struct ring *ring = &(choice & 1 ? target : world->honest[0])->in.ring;
         uint64_t address =
             (uint64_t)(uintptr_t)ring->address + (choice & 1 ? 2 * ring->bytes + page_bytes() : 0);
         enum nic_error status =
-            memory_fabric_write(world.fabric, target->link.queue_pair->number, address,
+            memory_fabric_write(world->fabric, target->link.queue_pair->number, address,
                                 ring->memory.remote_key, 1 + count % sizeof(bytes), bytes);
         fuzz_check(status != NIC_ERROR_NONE, "a key opens what it should not");
     }
@@ -203,7 +204,7 @@ static void write_anything(struct fuzz_input *input)
 
 static void write_mailbox(struct fuzz_input *input)
 {
-    const struct rpc_endpoint *bad = world.ends[1].endpoint, *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *bad = world->ends[1].endpoint, *target = world->ends[0].endpoint;
     uint8_t choice = fuzz_byte(input);
     if (!bad || !target || !bad->in.mailbox || !bad->in.ring.address) {
         return;
@@ -343,7 +344,7 @@ static void act(struct fuzz_input *input, struct end *end, uint32_t choice)
     }
     if (end->reserved && choice != 15) {
         act_finish(input, end);
-        rpc_submit_end(world.engine[end->who]);
+        rpc_submit_end(world->engine[end->who]);
         return;
     }
     switch (choice) {
@@ -383,7 +384,7 @@ static void act(struct fuzz_input *input, struct end *end, uint32_t choice)
         }
     }
     }
-    rpc_submit_end(world.engine[end->who]);
+    rpc_submit_end(world->engine[end->who]);
 }
 
 /* ---- What else befalls them ------------------------------------------------------------------ */
@@ -391,16 +392,16 @@ static void act(struct fuzz_input *input, struct end *end, uint32_t choice)
 static void befall(struct fuzz_input *input)
 {
     uint8_t choice = fuzz_byte(input);
-    struct end *end = &world.ends[choice & 1];
+    struct end *end = &world->ends[choice & 1];
     struct nic_queue_pair *queue_pair = end->endpoint ? end->endpoint->link.queue_pair : NULL;
     if (!queue_pair) {
         return;
     }
     if (link_joining(&end->endpoint->link) && (choice & 6) == 0) {
         end->may_fail = true;
-        memory_fabric_set_failures(world.fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_UNREACHABLE);
+        memory_fabric_set_failures(world->fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_UNREACHABLE);
         world_late(false);
-        memory_fabric_set_failures(world.fabric, MEMORY_FAIL_CONNECT, 0, 0);
+        memory_fabric_set_failures(world->fabric, MEMORY_FAIL_CONNECT, 0, 0);
         return;
     }
     switch (choice >> 1 & 3) {
@@ -427,10 +428,10 @@ static void step(struct fuzz_input *input)
         world_poll(BAD, POLL_MAX);
         break;
     case 4 ... 6:
-        act(input, &world.ends[0], choice >> 4);
+        act(input, &world->ends[0], choice >> 4);
         break;
     case 7:
-        act(input, &world.ends[1], choice >> 4);
+        act(input, &world->ends[1], choice >> 4);
         break;
     case 8:
     case 9:
@@ -446,12 +447,12 @@ static void step(struct fuzz_input *input)
         write_mailbox(input);
         break;
     case 13:
-        world.clock_ns += waits[(choice >> 4) % 5];
+        world->clock_ns += waits[(choice >> 4) % 5];
         break;
     case 14:
         if (choice & 0x80) {
             befall(input);
-        } else if (choice & 0x20 && world.engine[VICTIM]->links.cm) {
+        } else if (choice & 0x20 && world->engine[VICTIM]->links.cm) {
             world_late(choice & 0x40);
         } else {
             world_progress(choice & 16 ? VICTIM : BAD);

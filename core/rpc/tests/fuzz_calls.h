@@ -57,6 +57,7 @@ struct world {
     struct end ends[2];             /* of the victim and of the bad peer */
     uint64_t queue_pairs, regions;  /* without the bad peer's connection */
     uint32_t inputs;                /* that this world has seen */
+    bool dynamic;                   /* its endpoints connect by DC, and have no lanes */
     uint64_t rounds;
     bool answered;
     /* What was written to the victim since it looked last. */
@@ -64,7 +65,7 @@ struct world {
     uint32_t ahead_batches;
 };
 
-extern struct world world;
+extern struct world *world; /* of the input */
 extern uint8_t payload[PAYLOAD_BYTES];
 
 /* Books an op that may have been accepted. */

@@ -21,8 +21,8 @@ void lanes_open(void)
     crpc_error error = {0};
     for (uint32_t i = 0; i < ENGINES; i++) {
         memories[i].users = 0;
-        fuzz_check(world.nic[i]->operations->memory_register(
-                       world.nic[i], NULL, memories[i].bytes, BYTES, 0,
+        fuzz_check(world->nic[i]->operations->memory_register(
+                       world->nic[i], NULL, memories[i].bytes, BYTES, 0,
                        CRPC_ACCESS_LOCAL_WRITE | NIC_ACCESS_WINDOWS, &memories[i].keys,
                        &error) == CRPC_OK,
                    "no memory for lanes: %s", error.message);
@@ -33,7 +33,7 @@ void lanes_close(void)
 {
     for (uint32_t i = 0; i < ENGINES; i++) {
         fuzz_check(memories[i].users == 0, "a grant still holds its memory");
-        world.nic[i]->operations->memory_deregister(world.nic[i], &memories[i].keys);
+        world->nic[i]->operations->memory_deregister(world->nic[i], &memories[i].keys);
     }
 }
 
@@ -41,7 +41,7 @@ void lanes_close(void)
 
 static void choose_address(struct fuzz_input *input, struct wire_lane *word)
 {
-    const struct rpc_endpoint *bad = world.ends[1].endpoint;
+    const struct rpc_endpoint *bad = world->ends[1].endpoint;
     *word = (struct wire_lane){.life = 1};
     if (bad && bad->lane.lane && lane_queue_pair(bad->lane.lane)) {
         link_address_fill(&word->address, lane_queue_pair(bad->lane.lane));
@@ -67,7 +67,7 @@ static void choose_address(struct fuzz_input *input, struct wire_lane *word)
 static uint64_t choose_serial(struct fuzz_input *input, const struct rpc_endpoint *target,
                               bool answer)
 {
-    const struct lane_grant *grant = handles_get(&world.handles[VICTIM], given[0], HANDLE_GRANT);
+    const struct lane_grant *grant = handles_get(&world->handles[VICTIM], given[0], HANDLE_GRANT);
     uint8_t choice = fuzz_byte(input);
     if (answer && choice & 1) { /* what it may have been asked for */
         return UINT64_C(1) << 16 | (choice >> 1 & 3);
@@ -125,18 +125,18 @@ uint32_t lanes_word(struct fuzz_input *input, const struct rpc_endpoint *target,
 /* Over the lane itself: what takes a receive, and what only the window can refuse. */
 void lanes_write(struct fuzz_input *input)
 {
-    const struct rpc_endpoint *target = world.ends[0].endpoint;
+    const struct rpc_endpoint *target = world->ends[0].endpoint;
     uint8_t choice = fuzz_byte(input), bytes[16] = {0};
     if (!target || target->lane.number == 0) {
         return;
     }
     if (choice % 8 == 0) {
-        memory_fabric_write_immediate(world.fabric, target->lane.number, 0, 0, 0, bytes, choice);
+        memory_fabric_write_immediate(world->fabric, target->lane.number, 0, 0, 0, bytes, choice);
     } else {
         const struct nic_keys *keys = &memories[VICTIM].keys;
         memset(memories[VICTIM].bytes, 0x11, BYTES);
         memset(bytes, 0x22, sizeof(bytes));
-        memory_fabric_write(world.fabric, target->lane.number,
+        memory_fabric_write(world->fabric, target->lane.number,
                             (uint64_t)(uintptr_t)memories[VICTIM].bytes + choice, keys->remote_key,
                             sizeof(bytes), bytes);
         fuzz_check(memories[VICTIM].bytes[choice] == 0x11, "the key of a region opens it");
@@ -164,7 +164,7 @@ static void act_revoke(struct fuzz_input *input, struct end *end)
     const crpc_op none = {0};
     uint64_t timeout_ns = (uint64_t)fuzz_byte(input) * 10000;
     struct lane_grant *grant =
-        handles_get(&world.handles[end->who], given[end->who == BAD], HANDLE_GRANT);
+        handles_get(&world->handles[end->who], given[end->who == BAD], HANDLE_GRANT);
     if (grant && rpc_lane_has(end->endpoint, grant)) {
         end_booked(end, rpc_lane_revoke(end->endpoint, grant, end->op_count, timeout_ns), OP_LANE,
                    &none);
@@ -176,7 +176,7 @@ static void act_take(struct fuzz_input *input, struct end *end)
 {
     const enum who peer = end->who == BAD ? VICTIM : BAD;
     const struct lane_grant *grant =
-        handles_get(&world.handles[peer], given[peer == BAD], HANDLE_GRANT);
+        handles_get(&world->handles[peer], given[peer == BAD], HANDLE_GRANT);
     uint8_t bytes[LANE_GRANT_BYTES], choice = fuzz_byte(input);
     struct lane_grant *opened;
     crpc_error error = {0};
@@ -206,7 +206,7 @@ static void act_transfer(struct fuzz_input *input, struct end *end)
 {
     const struct memory *memory = &memories[end->who];
     const struct lane_grant *grant =
-        handles_get(&world.handles[end->who], taken[end->who == BAD], HANDLE_GRANT);
+        handles_get(&world->handles[end->who], taken[end->who == BAD], HANDLE_GRANT);
     const crpc_op none = {0};
     uint8_t choice = fuzz_byte(input);
     struct lane_op op = {.opcode = (uint8_t)(LANE_WRITE + (choice & 3)),

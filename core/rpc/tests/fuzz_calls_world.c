@@ -4,7 +4,8 @@
 #define INPUTS_OF_A_WORLD 1000u /* then a new one is made */
 #define ROUND_BYTES 40u
 
-struct world world;
+static struct world worlds[2]; /* with RC, and with DC */
+struct world *world = &worlds[0];
 uint8_t payload[PAYLOAD_BYTES];
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -29,7 +30,7 @@ static void connect_pair(enum who left, enum who right, const crpc_endpoint_opti
     uint8_t blobs[2][CRPC_BLOB_BYTES_MAX];
     crpc_error error = {0};
     for (uint32_t i = 0; i < 2; i++) {
-        fuzz_check(endpoint_blob(world.engine[who[i]], &options[i], &ends[i], blobs[i], &error) ==
+        fuzz_check(endpoint_blob(world->engine[who[i]], &options[i], &ends[i], blobs[i], &error) ==
                        CRPC_OK,
                    "no endpoint: %s", error.message);
     }
@@ -39,48 +40,62 @@ static void connect_pair(enum who left, enum who right, const crpc_endpoint_opti
     }
 }
 
-static void make_world(void)
+static void make_world(bool dynamic)
 {
-    const struct nic_options options = {
-        .receive_depth = 64, .send_depth = 16, .send_completion_depth = 256, .signal_interval = 4};
+    const struct nic_options options = {.receive_depth = 64,
+                                        .send_depth = 16,
+                                        .send_completion_depth = 256,
+                                        .signal_interval = 4,
+                                        .initiators = dynamic ? 1 : 0};
     const crpc_endpoint_options honest[2] = {usual_options(), usual_options()};
     crpc_error error = {0};
-    world.clock_ns = 1000000000;
-    world.fabric = fuzz_fabric();
+    world->dynamic = dynamic;
+    world->clock_ns = 1000000000;
+    world->fabric = fuzz_fabric();
     for (uint32_t i = 0; i < ENGINES; i++) {
-        handles_init(&world.handles[i]);
-        fuzz_check(memory_nic_open(world.fabric, &options, &world.nic[i], &error) == CRPC_OK &&
-                       rpc_engine_create(world.nic[i], NULL, &world.log, &world.handles[i], 8,
-                                         &world.clock_ns, &world.engine[i], &error) == CRPC_OK,
+        handles_init(&world->handles[i]);
+        fuzz_check(memory_nic_open(world->fabric, &options, &world->nic[i], &error) == CRPC_OK &&
+                       rpc_engine_create(world->nic[i], NULL, &world->log, &world->handles[i], 8,
+                                         &world->clock_ns, &world->engine[i], &error) == CRPC_OK,
                    "no engine: %s", error.message);
     }
-    late_cm_init(&world.late);
-    lanes_open();
-    connect_pair(VICTIM, HONEST, honest, world.honest);
+    late_cm_init(&world->late);
+    if (!dynamic) {
+        lanes_open();
+    }
+    connect_pair(VICTIM, HONEST, honest, world->honest);
     world_poll_with(HONEST);
-    world.queue_pairs = memory_fabric_counters(world.fabric)->queue_pairs;
-    world.regions = memory_fabric_counters(world.fabric)->regions;
+    world->queue_pairs = memory_fabric_counters(world->fabric)->queue_pairs;
+    world->regions = memory_fabric_counters(world->fabric)->regions;
 }
 
 static void unmake_world(void)
 {
     for (uint32_t i = 0; i < ENGINES; i++) {
-        rpc_engine_destroy(world.engine[i]);
-        handles_free(&world.handles[i]);
+        rpc_engine_destroy(world->engine[i]);
+        handles_free(&world->handles[i]);
     }
-    lanes_close();
+    if (!world->dynamic) {
+        lanes_close();
+    }
     for (uint32_t i = 0; i < ENGINES; i++) {
-        world.nic[i]->operations->close(world.nic[i]);
+        world->nic[i]->operations->close(world->nic[i]);
     }
-    fuzz_check(memory_fabric_counters(world.fabric)->left_open == 0, "something was left open");
-    memory_fabric_destroy(world.fabric);
-    memset(&world, 0, sizeof(world));
+    fuzz_check(memory_fabric_counters(world->fabric)->left_open == 0, "something was left open");
+    memory_fabric_destroy(world->fabric);
+    memset(world, 0, sizeof(*world));
 }
 
 /* Of the first byte of options, the two highest bits tell flags, or that the victim is late. */
 static bool choose_late(const struct fuzz_input *input)
 {
     return input->left > 0 && (input->next[0] & 0xe0) == 0x80;
+}
+
+/* Likewise that the endpoints connect by DC. */
+static bool choose_dynamic(const struct fuzz_input *input)
+{
+    return input->left > 0 && (input->next[0] & 0xa0) == 0xa0;
 }
 
 static crpc_endpoint_options choose_options(struct fuzz_input *input)
@@ -97,7 +112,7 @@ static crpc_endpoint_options choose_options(struct fuzz_input *input)
         if (choice & 64) { /* rings that grow */
             options.ring_bytes = 65536;
         }
-        if (units >= 192) {
+        if (units >= 192 && !world->dynamic) {
             options.flags = CRPC_ENDPOINT_LANE;
             options.request_bytes = 64 + 32 * (units % 64u);
         }
@@ -110,26 +125,28 @@ static crpc_endpoint_options choose_options(struct fuzz_input *input)
 void world_open(struct fuzz_input *input)
 {
     struct rpc_endpoint *ends[2];
-    if (world.inputs++ == INPUTS_OF_A_WORLD) {
+    const bool dynamic = choose_dynamic(input);
+    world = &worlds[dynamic];
+    if (world->inputs++ == INPUTS_OF_A_WORLD) {
         unmake_world();
-        world.inputs = 1;
+        world->inputs = 1;
     }
-    if (!world.fabric) {
-        make_world();
+    if (!world->fabric) {
+        make_world(dynamic);
     }
-    fuzz_set_late(&world.engine[VICTIM]->links, &world.late, choose_late(input));
+    fuzz_set_late(&world->engine[VICTIM]->links, &world->late, choose_late(input));
     crpc_endpoint_options options[2] = {choose_options(input), choose_options(input)};
     if (options[0].flags & CRPC_ENDPOINT_LANE && options[1].request_bytes <= 2048) {
         options[1].flags |= CRPC_ENDPOINT_LANE;
     }
     connect_pair(VICTIM, BAD, options, ends);
     for (uint32_t i = 0; i < 2; i++) {
-        memset(&world.ends[i], 0, sizeof(world.ends[i]));
-        world.ends[i].who = i == 0 ? VICTIM : BAD;
-        world.ends[i].endpoint = ends[i];
-        world.ends[i].handle = ends[i]->link.handle;
+        memset(&world->ends[i], 0, sizeof(world->ends[i]));
+        world->ends[i].who = i == 0 ? VICTIM : BAD;
+        world->ends[i].endpoint = ends[i];
+        world->ends[i].handle = ends[i]->link.handle;
     }
-    world.ahead_bytes = world.ahead_batches = 0;
+    world->ahead_bytes = world->ahead_batches = 0;
 }
 
 /* ---- The honest connection ------------------------------------------------------------------- */
@@ -140,7 +157,7 @@ static void answer_honest(struct rpc_endpoint *endpoint, const crpc_completion *
                   .flags = CRPC_OP_QUIET,
                   .token = request->token,
                   .payload_bytes = request->payload_bytes};
-    fuzz_check(request->payload_bytes == ROUND_BYTES && request->method == (uint16_t)world.rounds,
+    fuzz_check(request->payload_bytes == ROUND_BYTES && request->method == (uint16_t)world->rounds,
                "the honest connection: another request");
     fuzz_check(rpc_reply(endpoint, &op, (const void *)(uintptr_t)request->payload) == CRPC_OK,
                "the honest connection: no reply");
@@ -150,21 +167,21 @@ static void answer_honest(struct rpc_endpoint *endpoint, const crpc_completion *
 static void take_honest(struct rpc_endpoint *endpoint, const crpc_completion *one)
 {
     uint8_t expected[ROUND_BYTES];
-    memset(expected, (int)(world.rounds & 0xff), sizeof(expected));
+    memset(expected, (int)(world->rounds & 0xff), sizeof(expected));
     switch (one->kind) {
     case CRPC_COMPLETION_CONNECTED:
-        fuzz_check(world.rounds == 0, "the honest connection: connected again");
+        fuzz_check(world->rounds == 0, "the honest connection: connected again");
         break;
     case CRPC_COMPLETION_REQUEST:
         answer_honest(endpoint, one);
         break;
     case CRPC_COMPLETION_RESPONSE:
-        fuzz_check(one->status == CRPC_OK && one->user_data == world.rounds && !world.answered,
+        fuzz_check(one->status == CRPC_OK && one->user_data == world->rounds && !world->answered,
                    "the honest connection: status %d", one->status);
         fuzz_check(one->payload_bytes == ROUND_BYTES &&
                        memcmp((const void *)(uintptr_t)one->payload, expected, ROUND_BYTES) == 0,
                    "the honest connection: another reply");
-        world.answered = true;
+        world->answered = true;
         break;
     default:
         fuzz_check(false, "the honest connection: completion %u, status %d: %s", one->kind,
@@ -174,24 +191,24 @@ static void take_honest(struct rpc_endpoint *endpoint, const crpc_completion *on
 
 void world_honest_round(bool from_victim)
 {
-    struct rpc_endpoint *caller = world.honest[!from_victim];
+    struct rpc_endpoint *caller = world->honest[!from_victim];
     uint8_t bytes[ROUND_BYTES];
-    world.rounds++;
-    world.answered = false;
-    memset(bytes, (int)(world.rounds & 0xff), sizeof(bytes));
+    world->rounds++;
+    world->answered = false;
+    memset(bytes, (int)(world->rounds & 0xff), sizeof(bytes));
     crpc_op op = {.opcode = CRPC_OP_CALL,
-                  .method = (uint16_t)world.rounds,
-                  .user_data = world.rounds,
+                  .method = (uint16_t)world->rounds,
+                  .user_data = world->rounds,
                   .payload_bytes = ROUND_BYTES,
                   .reply_bytes_max = ROUND_BYTES};
     int32_t status = rpc_call(caller, &op, bytes);
     fuzz_check(status == CRPC_OK, "the honest connection: a call is refused with %d", status);
     rpc_submit_end(caller->engine);
-    for (uint32_t i = 0; i < 100 && !world.answered; i++) {
+    for (uint32_t i = 0; i < 100 && !world->answered; i++) {
         world_poll_with(HONEST);
-        world.clock_ns += 10000;
+        world->clock_ns += 10000;
     }
-    fuzz_check(world.answered, "the honest connection: no answer");
+    fuzz_check(world->answered, "the honest connection: no answer");
     world_poll_with(HONEST); /* the view ends */
 }
 
@@ -304,25 +321,25 @@ static void check_staging(const struct end *end)
 static void victim_looked(enum who who)
 {
     if (who == VICTIM) {
-        world.ahead_bytes = world.ahead_batches = 0;
+        world->ahead_bytes = world->ahead_batches = 0;
     }
 }
 
 void world_poll(enum who who, uint32_t capacity)
 {
     crpc_completion completions[POLL_MAX];
-    uint32_t count = rpc_poll(world.engine[who], completions, capacity);
+    uint32_t count = rpc_poll(world->engine[who], completions, capacity);
     fuzz_check(count <= capacity, "more completions than asked for");
     victim_looked(who);
-    check_staging(&world.ends[0]);
-    fuzz_check_late(&world.engine[VICTIM]->links);
+    check_staging(&world->ends[0]);
+    fuzz_check_late(&world->engine[VICTIM]->links);
     for (uint32_t i = 0; i < count; i++) {
         const crpc_completion *one = &completions[i];
-        struct rpc_endpoint *honest = who == BAD ? NULL : world.honest[who == HONEST];
+        struct rpc_endpoint *honest = who == BAD ? NULL : world->honest[who == HONEST];
         if (honest && one->endpoint.bits == honest->link.handle) {
             take_honest(honest, one);
         } else {
-            struct end *end = &world.ends[who == BAD];
+            struct end *end = &world->ends[who == BAD];
             fuzz_check(who != HONEST && one->endpoint.bits == end->handle,
                        "a completion of no endpoint");
             take(end, one);
@@ -332,13 +349,13 @@ void world_poll(enum who who, uint32_t capacity)
 
 void world_progress(enum who who)
 {
-    rpc_progress(world.engine[who]);
+    rpc_progress(world->engine[who]);
     victim_looked(who);
 }
 
 void world_late(bool all)
 {
-    fuzz_do_late(&world.late, all);
+    fuzz_do_late(&world->late, all);
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */
@@ -346,15 +363,15 @@ void world_late(bool all)
 /* Nobody who sleeps is woken for nothing. */
 static void check_quiet(enum who who)
 {
-    fuzz_check(!rpc_something_waits(world.engine[who]), "something still waits: nobody can sleep");
-    fuzz_check(rpc_next_deadline_ns(world.engine[who]) > world.clock_ns,
+    fuzz_check(!rpc_something_waits(world->engine[who]), "something still waits: nobody can sleep");
+    fuzz_check(rpc_next_deadline_ns(world->engine[who]) > world->clock_ns,
                "the next deadline is over: nobody can sleep");
 }
 
 void world_close(void)
 {
-    const struct memory_fabric_counters *counters = memory_fabric_counters(world.fabric);
-    struct end *victim = &world.ends[0];
+    const struct memory_fabric_counters *counters = memory_fabric_counters(world->fabric);
+    struct end *victim = &world->ends[0];
     world_late(true);
     for (uint32_t i = 0; i < 4; i++) {
         world_poll_with(BAD);
@@ -365,7 +382,7 @@ void world_close(void)
                    status);
     }
     for (uint32_t i = 0; i < 60 && victim->endpoint && !victim->over; i++) {
-        world.clock_ns += 100000;
+        world->clock_ns += 100000;
         world_poll_with(BAD);
     }
     fuzz_check(victim->over || !victim->endpoint, "the connection does not end");
@@ -373,7 +390,7 @@ void world_close(void)
     fuzz_check(victim->open == 0, "%u ops never completed", victim->open);
     check_quiet(VICTIM);
     for (uint32_t i = 0; i < 2; i++) {
-        struct end *end = &world.ends[i];
+        struct end *end = &world->ends[i];
         if (end->endpoint) {
             link_close(&end->endpoint->link);
             end->endpoint = NULL;
@@ -383,12 +400,12 @@ void world_close(void)
     for (uint32_t i = 0; i < 2; i++) {
         world_poll_with(BAD);
     }
-    fuzz_check(world.ends[1].open == 0, "%u ops of the bad peer never completed",
-               world.ends[1].open);
+    fuzz_check(world->ends[1].open == 0, "%u ops of the bad peer never completed",
+               world->ends[1].open);
     check_quiet(BAD);
     fuzz_check_fabric(counters);
-    fuzz_check(counters->queue_pairs == world.queue_pairs && counters->regions == world.regions &&
-                   rpc_engine_endpoints(world.engine[VICTIM]) == 1,
+    fuzz_check(counters->queue_pairs == world->queue_pairs && counters->regions == world->regions &&
+                   rpc_engine_endpoints(world->engine[VICTIM]) == 1,
                "something of the connection is left");
     world_honest_round(true);
     world_honest_round(false);
