@@ -122,12 +122,14 @@ static __attribute__((cold, noinline)) void fail_by_device(struct rpc_endpoint *
     link_fail(&endpoint->link, &error);
 }
 
-/* What the peer sends before this side is connected waits for that. */
+/* What the peer sends before this side has joined waits for that. By rdma_cm no peer that keeps the rules is so fast. */
 static void hold_early(struct rpc_endpoint *endpoint, const struct nic_completion *completion)
 {
     struct link *link = &endpoint->link;
     if (completion->kind != NIC_COMPLETION_RECEIVE) {
         fail_by_device(endpoint, completion);
+    } else if (link->state != CRPC_STATE_NEW) {
+        link_violated(link, "%s", "it wrote before it answered the connect request");
     } else if (link->proof) {
         link_prove_hold(link, completion->immediate);
     } else {

@@ -1,6 +1,10 @@
 """Endpoints that connect by DC: many share few initiators; blocking, for coroutines, and contexts that do not match."""
 import asyncio
+import dataclasses
 import os
+import struct
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -169,3 +173,58 @@ def test_options_that_need_a_queue_pair_of_ones_own(shared):
         assert context.info().endpoints == 0
         with context.connect(shared.address) as endpoint:
             assert endpoint.call(b"as before") == b"as before"
+
+
+@needs_initiators
+@pytest.mark.parametrize("key", [b"", b"k" * 32])
+def test_what_a_peer_sends_before_this_side_joins_waits(key):
+    async def run():
+        options = copyrpc.EndpointOptions(key=key, connect_timeout=60)
+        async with copyrpc.Context(initiators=1) as here, copyrpc.Context(initiators=1) as there:
+            ours, our_blob = here.blob(options)
+            theirs, their_blob = there.blob(options)
+            joining = asyncio.ensure_future(theirs.ajoin(our_blob))
+            call = None
+            if not key:
+                await joining
+                call = asyncio.ensure_future(theirs.acall(b"early"))
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                assert here.poll(copyrpc.CompletionArray(4)) == 0
+            await ours.ajoin(their_blob)
+            await joining
+            call = call or asyncio.ensure_future(theirs.acall(b"early"))
+            request = await ours.areceive()
+            request.reply(bytes(request.payload))
+            assert await call == b"early"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+CONNECTS_WITH_A_KEY = """
+import sys
+import copyrpc
+
+with copyrpc.Context(initiators=1) as context:
+    try:
+        context.connect(sys.argv[1], copyrpc.EndpointOptions(key=b"k" * 32, connect_timeout=60))
+    except copyrpc.ProtocolError as error:
+        print(error)
+"""
+NONCE, QUEUE_PAIR = 12, 44  # where they are in a hello with a key
+
+
+@needs_initiators
+def test_a_peer_that_writes_before_it_answers(address):
+    """It has the hello of the connect request, and with it what it takes to write."""
+    with copyrpc.Context(queues=True) as bad:
+        listener = bad.listen_queues(address)
+        victim = subprocess.Popen([sys.executable, "-c", CONNECTS_WITH_A_KEY, address], stdout=subprocess.PIPE, text=True)
+        hello = listener.next_connection(60).private_data
+        (nonce,), (number,) = struct.unpack_from("<I", hello, NONCE), struct.unpack_from("<I", hello, QUEUE_PAIR)
+        receives = bad.queue_open(copyrpc.QueueOptions(receives=1))
+        dct = bad.dct_queue(copyrpc.QueueOptions(receive_queue=receives))
+        dci = bad.dci_queue(copyrpc.QueueOptions(sends=1))
+        target = bad.target(dataclasses.replace(dct.address(), queue_pair_number=number), access_key=nonce)
+        dci.write(b"", copyrpc.Remote(0, 0), target, immediate=1)
+        assert "before it answered" in victim.communicate(timeout=60)[0] and victim.returncode == 0

@@ -541,6 +541,34 @@ void test_dynamic_numbers(void **state)
     tear_down(rig);
 }
 
+/* The device does not mend the initiator of a pair that fails. What that has sent still completes, for nobody. The next who needs an
+ * initiator has it mended, and who has waited gets it. */
+void test_dynamic_refused(void **state)
+{
+    struct rig *rig = set_up(3, 1);
+    (void)state;
+    pair_refuse_resets(2);
+    expect_good(rig, 0);
+    rig->near.count = 0;
+    write_one(rig, 0);
+    write_one(rig, 0);
+    assert_false(has_room(rig->near_pairs[1]));
+    pair_pass(100000);
+    rig->near_pairs[0]->operations->queue_pair_fail(rig->near_pairs[0]);
+    assert_null(nic_granted(rig->near.nic));
+    inbox_expect_silence(&rig->near);
+    assert_int_equal(rig->near.nic->unknown_completions, 0);
+    assert_false(has_room(rig->near_pairs[2])); /* it is refused again */
+    end_near(rig, 0);
+    inbox_expect_silence(&rig->near);
+    assert_false(has_room(rig->near_pairs[2])); /* it is mended, for the one that has waited */
+    assert_ptr_equal(nic_granted(rig->near.nic), rig->near_pairs[1]);
+    expect_good(rig, 1);
+    assert_ptr_equal(nic_granted(rig->near.nic), rig->near_pairs[2]);
+    expect_good(rig, 2);
+    tear_down(rig);
+}
+
 /* Pairs fail and are made again at any time, while others send; each WQE of those that do not fail arrives, once. */
 void test_dynamic_storm(void **state)
 {

@@ -37,6 +37,8 @@ void pair_choose(struct nic_options *options);
 void pair_pass(uint32_t microseconds);
 /* Fails the test unless the device has this RNR timer for a queue. The in-memory NIC has none. */
 void pair_expect_timer(const struct nic_queue *queue, uint32_t code);
+/* The device refuses to reset a queue pair so many times. The in-memory NIC has nothing to reset. */
+void pair_refuse_resets(uint32_t count);
 /* Returns true if the device has told that the limit of an SRQ was reached, since the last call. */
 bool pair_limit_reached(struct nic_queue *srq);
 

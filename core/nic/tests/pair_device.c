@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -29,6 +31,26 @@ void pair_pass(uint32_t microseconds)
     if (microseconds > 0) {
         usleep(microseconds);
     }
+}
+
+static uint32_t resets_to_refuse;
+
+void pair_refuse_resets(uint32_t count)
+{
+    resets_to_refuse = count;
+}
+
+/* The driver finds this one before that of libibverbs. */
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+{
+    int (*function)(struct ibv_qp *, struct ibv_qp_attr *, int);
+    void *found = dlsym(RTLD_NEXT, "ibv_modify_qp");
+    if ((mask & IBV_QP_STATE) && attributes->qp_state == IBV_QPS_RESET && resets_to_refuse > 0) {
+        resets_to_refuse--;
+        return EIO;
+    }
+    memcpy(&function, &found, sizeof(function));
+    return function(qp, attributes, mask);
 }
 
 void pair_expect_timer(const struct nic_queue *queue, uint32_t code)

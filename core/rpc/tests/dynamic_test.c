@@ -215,6 +215,25 @@ static void words_that_come_too_early(void **state)
     }
 }
 
+/* By rdma_cm the peer has this side's hello, and so what it takes to write, before it has answered with its own. */
+static void who_has_not_answered_does_not_write(void **state)
+{
+    crpc_endpoint_options options = pair_options();
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        options.key_bytes = i * LINK_KEY_BYTES_MIN;
+        make_both(&options);
+        connect_sender();
+        pair.endpoint[1][0]->link.state = CRPC_STATE_CONNECTING; /* as if it had sent a request */
+        write_early(1);
+        expect_failed();
+        link_close(&pair.endpoint[0][0]->link);
+        link_close(&pair.endpoint[1][0]->link);
+        pair_poll(&pair, 0);
+        pair_poll(&pair, 1);
+    }
+}
+
 /* ---- Waiting for the initiator --------------------------------------------------------------- */
 
 /* Connections 1 and 2 have calls all the time, so that one of them always has the initiator when the other is told of it. */
@@ -268,6 +287,7 @@ int main(void)
         TEST(more_batches_than_the_window_before_it_joined),
         TEST(a_batch_that_fits_no_ring_before_it_joined),
         TEST(words_that_come_too_early),
+        TEST(who_has_not_answered_does_not_write),
         TEST(a_read_gets_its_turn),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
