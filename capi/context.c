@@ -214,7 +214,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .receive_depth = options->receive_depth,
         .send_depth = SEND_DEPTH,
         .send_completion_depth =
-            SEND_DEPTH * (options->initiators ? options->initiators : options->endpoints_max),
+            SEND_DEPTH * (options->initiators ? 2 * options->initiators : options->endpoints_max),
         .signal_interval = options->signal_interval,
         .initiators = options->initiators,
         .features = options->features,

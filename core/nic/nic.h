@@ -56,8 +56,10 @@ struct nic_options {
     uint32_t send_depth;            /* WQEs of each queue pair's send queue */
     uint32_t send_completion_depth; /* requested entries of the send CQ; lowered likewise */
     uint32_t signal_interval;       /* at least every n-th WQE is signaled; n <= send_depth / 2 */
-    uint32_t initiators;            /* for dynamic queue pairs; 0 = the nic has none of either */
-    uint32_t features;              /* CRPC_FEATURE_* to use if the device has them */
+    /* For dynamic queue pairs; 0 = the nic has none of either. One that has to be reset can be used at once if the send CQ has
+     * places for more than the WQEs of all. */
+    uint32_t initiators;
+    uint32_t features; /* CRPC_FEATURE_* to use if the device has them */
 };
 
 /* ---- Protection domains ---------------------------------------------------------------------- */

@@ -168,7 +168,8 @@ uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint3
             return take_all(engine, count, completions, capacity);
         }
         given = endpoint_arrival_alone(endpoint, engine->polled->immediate, completions, capacity);
-    } else if (unlikely(engine->nic->unknown_completions != engine->unknown_reported)) {
+    } else if (unlikely(engine->nic->unknown_completions != engine->unknown_reported ||
+                        nic_grants_wait(engine->nic))) {
         return take_all(engine, count, completions, capacity);
     }
     if (unlikely(engine->links.wheel.count != 0 || engine->links.attention ||

@@ -22,11 +22,6 @@ static struct mlx5_initiators *initiators_of(const struct mlx5_nic *nic)
     return container_of(nic->device.base.initiators, struct mlx5_initiators, shared);
 }
 
-static struct mlx5_initiator *to_mlx5_initiator(struct nic_initiator *initiator)
-{
-    return container_of(initiator, struct mlx5_initiator, shared);
-}
-
 /* ---- Initiators ------------------------------------------------------------------------------ */
 
 static uint32_t payload_bytes(const struct nic *nic)
@@ -95,6 +90,12 @@ int32_t mlx5_initiators_make(struct mlx5_nic *nic, uint32_t count, crpc_error *e
     }
     nic_initiators_init(&initiators->shared, base->send_depth);
     base->initiators = &initiators->shared;
+    if ((uint64_t)count * base->send_depth > base->send_completion_depth) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                         "the completion queue of %s takes %u sends, enough for %u initiators",
+                         base->device, base->send_completion_depth,
+                         base->send_completion_depth / base->send_depth);
+    }
     while (initiators->shared.count < count) {
         struct mlx5_initiator *one = &initiators->all[initiators->shared.count];
         int os_error = make_initiator(nic, one);
@@ -136,8 +137,24 @@ static int reset(struct mlx5_nic *nic, struct ibv_qp *qp)
     return os_error;
 }
 
+static void forget_stale(struct mlx5_nic *nic)
+{
+    if (!completion_queue_ready(&nic->sends, nic->sends.layout)) {
+        initiators_of(nic)->stale = 0;
+    }
+}
+
+/* Completions of what was discarded stay in the send CQ until those before them are polled. With them, it must have places for
+ * all that initiators may post. */
+static bool has_places(const struct mlx5_nic *nic)
+{
+    const struct mlx5_initiators *initiators = initiators_of(nic);
+    return (uint64_t)initiators->shared.count * initiators->shared.depth + initiators->stale <=
+           nic->device.base.send_completion_depth;
+}
+
 /* Discards what is posted, and makes it as new: libmlx5 and the device count its WQEs from 0. Returns false if the device
- * refuses. */
+ * refuses, or a poll has to make room first. */
 static bool mend(struct mlx5_nic *nic, struct mlx5_initiator *initiator)
 {
     struct mlx5_queue_pair *queue_pair = &initiator->queue;
@@ -147,6 +164,8 @@ static bool mend(struct mlx5_nic *nic, struct mlx5_initiator *initiator)
     }
     completion_queue_drop(&nic->sends, base->number);
     completion_queue_skip_dropped(&nic->sends);
+    initiators_of(nic)->stale += base->posted - base->completed;
+    forget_stale(nic);
     nic->device.send_outstanding -= base->posted - base->completed;
     base->completed = base->posted;
     memset(queue_pair->tracking.entries, 0,
@@ -156,21 +175,28 @@ static bool mend(struct mlx5_nic *nic, struct mlx5_initiator *initiator)
     queue_pair->queue.consumer = queue_pair->queue.last = 0;
     *queue_pair->queue.record = 0;
     device_renew_sequence_number(&queue_pair->device);
-    base->failed = to_ready(base) != 0;
+    base->failed = !has_places(nic) || to_ready(base) != 0;
     return !base->failed;
 }
 
-/* One that the device would not mend is tried again when somebody needs it. */
+/* Those that were not mended are tried again when somebody needs one, and when something has completed. */
 static void mend_those_left(struct mlx5_nic *nic)
 {
     struct mlx5_initiators *initiators = initiators_of(nic);
-    for (uint32_t i = 0; i < initiators->shared.count; i++) {
+    for (uint32_t i = 0; i < initiators->shared.count && initiators->left > 0; i++) {
         struct nic_initiator *one = &initiators->all[i].shared;
         if (unlikely(one->failed && !one->user && mend(nic, &initiators->all[i]))) {
+            initiators->left--;
             one->failed = false;
             nic_initiators_rest(&initiators->shared, one);
         }
     }
+}
+
+void mlx5_dynamic_polled(struct mlx5_nic *nic)
+{
+    forget_stale(nic);
+    mend_those_left(nic);
 }
 
 bool mlx5_dynamic_take_room(struct nic_queue_pair *base)
@@ -286,9 +312,9 @@ void mlx5_dynamic_fail(struct nic_queue_pair *base)
     mlx5_qp_destroy(nic, dynamic->device.qp);
     dynamic->device.qp = NULL;
     struct nic_initiator *left = nic_initiators_leave(base->nic->initiators, &dynamic->dynamic);
-    if (left && mend(nic, to_mlx5_initiator(left))) {
-        left->failed = false;
-        nic_initiators_rest(base->nic->initiators, left);
+    if (left) {
+        initiators_of(nic)->left++;
+        mend_those_left(nic);
     }
 }
 

@@ -74,6 +74,9 @@ struct mlx5_initiator {
 struct mlx5_initiators {
     struct nic_initiators shared;
     struct mlx5_initiator *all; /* shared.count of them */
+    uint32_t left;              /* of these, whose user has left, and which are not mended */
+    /* At most so many places of the send CQ have completions of what was discarded. */
+    uint32_t stale;
 };
 
 struct mlx5_dynamic {
@@ -180,6 +183,9 @@ bool mlx5_dynamic_take_room(struct nic_queue_pair *base);
 /* A WQE of an initiator has completed, or failed: *completion is its own, and becomes that of its user. Returns false if it has none:
  * the user has left, and the device would not mend the initiator then. */
 bool mlx5_dynamic_done(struct mlx5_queue_pair *queue_pair, struct nic_completion *completion);
+
+/* After a poll of the send CQ. */
+void mlx5_dynamic_polled(struct mlx5_nic *nic);
 
 /* dynamic_post.c */
 void mlx5_dynamic_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -156,6 +156,9 @@ poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t ca
         completion_queue_advance(queue, layout);
     }
     completion_queue_release(queue);
+    if (unlikely(nic->device.base.initiators)) {
+        mlx5_dynamic_polled(nic);
+    }
     return count;
 }
 

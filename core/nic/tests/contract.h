@@ -128,6 +128,7 @@ void test_dynamic_fails_waiting(void **state);
 void test_dynamic_wrong_key(void **state);
 void test_dynamic_domains(void **state);
 void test_dynamic_numbers(void **state);
+void test_dynamic_fail_unpolled(void **state);
 void test_dynamic_refused(void **state);
 void test_dynamic_storm(void **state);
 void test_tags_messages(void **state);
@@ -243,7 +244,8 @@ void test_modify_limit_of_tags(void **state);
         cmocka_unit_test(test_dynamic_fails_under_way),                                            \
         cmocka_unit_test(test_dynamic_fails_waiting), cmocka_unit_test(test_dynamic_wrong_key),    \
         cmocka_unit_test(test_dynamic_domains), cmocka_unit_test(test_dynamic_numbers),            \
-        cmocka_unit_test(test_dynamic_refused), cmocka_unit_test(test_dynamic_storm)
+        cmocka_unit_test(test_dynamic_fail_unpolled), cmocka_unit_test(test_dynamic_refused),      \
+        cmocka_unit_test(test_dynamic_storm)
 
 /* Takes out what shows nothing in this build. */
 static inline void contract_leave_out(struct CMUnitTest *tests, size_t count)

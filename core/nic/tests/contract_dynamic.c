@@ -541,6 +541,40 @@ void test_dynamic_numbers(void **state)
     tear_down(rig);
 }
 
+/* One pair after another fails when what it sent has completed, and nobody polls. The completion queue, which is as long as all
+ * send queues, does not overflow. */
+void test_dynamic_fail_unpolled(void **state)
+{
+    struct rig *rig = set_up(2, 2);
+    const uint32_t depth = rig->near.nic->send_depth;
+    (void)state;
+    assert_true(has_room(rig->near_pairs[0]));
+    write_one(rig, 0); /* its completion is the first in the queue, and stays */
+    for (uint32_t n = 0; n <= 2 * rig->near.nic->send_completion_depth; n += depth) {
+        if (!has_room(rig->near_pairs[1])) { /* it is for a poll to make places in the queue */
+            inbox_poll(&rig->near);
+            assert_true(has_room(rig->near_pairs[1]) && has_room(rig->near_pairs[0]));
+            write_one(rig, 0);
+        }
+        for (uint32_t i = 0; i < depth; i++) {
+            write_one(rig, 1);
+        }
+        pair_pass(5000);
+        inbox_poll(&rig->far);
+        rig->far.count = 0;
+        end_near(rig, 1);
+        end_far(rig, 1);
+        make_pair(rig, 1, &to_far);
+        rig->far.nic->operations->refill(rig->far.nic);
+    }
+    wait_all(rig, 0);
+    assert_int_equal(rig->near.count, rig->near_pairs[0]->posted);
+    rig->far.count = 0;
+    expect_good(rig, 0);
+    expect_good(rig, 1);
+    tear_down(rig);
+}
+
 /* The device does not mend the initiator of a pair that fails. What that has sent still completes, for nobody. The next who needs an
  * initiator has it mended, and who has waited gets it. */
 void test_dynamic_refused(void **state)
