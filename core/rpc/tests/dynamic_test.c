@@ -1,6 +1,8 @@
 /* dynamic_test.c: endpoints with dynamic queue pairs: they share an initiator, and a peer may be faster than this side. */
 #include "pair.h"
 
+#include <assert.h>
+
 #include "nic/initiators.h"
 
 static struct pair pair;
@@ -57,6 +59,7 @@ static void write_early(uint32_t immediate)
 
 static void connect_sender(void)
 {
+    assert(pair.endpoint[0][0] && pair.endpoint[1][0]);
     struct nic_queue_pair *sender = pair.endpoint[0][0]->link.queue_pair;
     struct nic_queue_pair *waiting = pair.endpoint[1][0]->link.queue_pair;
     const struct nic_transport transport = {
