@@ -3,6 +3,7 @@ import json
 
 # How the reason begins of what this place cannot run.
 ELSEWHERE = "only on simnic"
+NOT_ASKED = "only with a driver that was not asked for"
 # And of what needs a program that is not here.
 LACKING = "this machine lacks"
 
@@ -49,7 +50,7 @@ def red(entries, asked):
     cells = {cell_of(entry) for entry in entries if ran(entry) or entry["reason"].startswith(LACKING)}
     lines += [f"nothing ran from {cell[0]} to {cell[1]}, {cell[2]} on {cell[3]}" for cell in asked if cell not in cells]
     names = {entry["scenario"] for entry in entries if ran(entry)}
-    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith((ELSEWHERE, LACKING))}
+    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith((ELSEWHERE, NOT_ASKED, LACKING))}
     return lines + [f"{name} ran nowhere" for name in sorted(here - names)]
 
 

@@ -225,7 +225,8 @@ class Runs:
         elif lacking:
             entry.update(result="skipped", reason=lacking[0])
         elif driver not in needs.get("drivers", [driver]):
-            entry.update(result="skipped", reason=f"not for the driver {driver}: {needs['because']}")
+            asked = set(needs["drivers"]).intersection(self.options.drivers.split(","))
+            entry.update(result="skipped", reason=f"{f'not for the driver {driver}' if asked else report.NOT_ASKED}: {needs['because']}")
         else:
             try:
                 Play(scenario, self.pool(), {"client": client, "server": server}, driver, self.options).run()

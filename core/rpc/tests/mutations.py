@@ -136,7 +136,6 @@ MUTATIONS = [
      "    queue_pair->operations->post_write_immediate(queue_pair, transfer, NIC_POST_RING | NIC_POST_SIGNALED);\n"
      "    queue_pair->operations->post_foreign_write(queue_pair, &payload, 0);\n"),
     ("who has got an initiator is not told", "engine.c", "        take_grants(engine);\n", "        (void)take_grants;\n"),
-    ("who has got one because another has ended is not told", "endpoint.c", "    engine->links.attention |= engine->links.dynamic;\n", ""),
     ("who waits for an initiator is not noted", "nic/initiators.c",
      "    list_append(&initiators->waiting, &dynamic->link);\n    initiators->waiting_count++;\n", "    initiators->waiting_count++;\n"),
     ("an initiator is idle though somebody waits", "nic/initiators.c", "    if (next) {\n        lend(", "    if (0) {\n        lend("),
