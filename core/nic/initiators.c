@@ -110,13 +110,19 @@ static struct nic_dynamic *next_for(const struct nic_initiators *initiators,
     return NULL;
 }
 
+/* It is idle, busy or called no more. */
+static void take_off(struct nic_initiators *initiators, struct nic_initiator *initiator)
+{
+    list_remove(&initiator->link);
+    initiators->called_count -= initiator->called;
+    initiator->called = false;
+}
+
 void nic_initiators_rest(struct nic_initiators *initiators, struct nic_initiator *initiator)
 {
     struct nic_dynamic *next = next_for(initiators, initiator);
     assert(!initiator->failed);
-    list_remove(&initiator->link);
-    initiators->called_count -= initiator->called;
-    initiator->called = false;
+    take_off(initiators, initiator);
     if (next) {
         lend(initiators, initiator, next);
         wait_no_more(initiators, next);
@@ -131,9 +137,7 @@ void nic_initiators_rest(struct nic_initiators *initiators, struct nic_initiator
 
 void nic_initiators_fail(struct nic_initiators *initiators, struct nic_initiator *initiator)
 {
-    list_remove(&initiator->link);
-    initiators->called_count -= initiator->called;
-    initiator->called = false;
+    take_off(initiators, initiator);
     initiator->failed = true;
 }
 

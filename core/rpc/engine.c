@@ -45,7 +45,6 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
     ring_slabs_init(&engine->rings);
     link_group_init(&engine->links, &rpc_service, nic, cm, log, handles, virtual_clock_ns);
     engine->links.dynamic = nic->initiators != NULL;
-    engine->initiators = nic->initiators ? nic->initiators->count : 0;
     engine->operations->refill(nic);
     *out = engine;
     return CRPC_OK;

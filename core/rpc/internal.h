@@ -461,7 +461,6 @@ struct rpc_engine {
     struct ring_slabs rings;
 
     uint32_t endpoint_count;
-    uint32_t initiators; /* that its dynamic endpoints share; 0 = they are not dynamic */
     uint32_t endpoints_max;
     uint32_t window_sum;
     uint32_t window_first; /* rpc_small_window */

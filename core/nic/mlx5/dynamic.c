@@ -24,19 +24,13 @@ static struct mlx5_initiators *initiators_of(const struct mlx5_nic *nic)
 
 /* ---- Initiators ------------------------------------------------------------------------------ */
 
-static uint32_t payload_bytes(const struct nic *nic)
-{
-    return (uint32_t)maximum(wqe_inline_bytes(nic->inline_bytes_max),
-                             nic->pieces_max * sizeof(struct mlx5_wqe_data_seg));
-}
-
 /* Blocks of the largest WQE: a WRITE with an address. */
 static uint32_t blocks_of_one(const struct nic *nic)
 {
     return wqe_blocks((uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) +
                                  sizeof(struct mlx5_wqe_datagram_seg) +
                                  sizeof(struct mlx5_wqe_raddr_seg)) +
-                      payload_bytes(nic));
+                      mlx5_payload_bytes(nic));
 }
 
 static int to_ready(struct nic_queue_pair *base)

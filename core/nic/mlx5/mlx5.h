@@ -161,6 +161,13 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 
+/* Bytes of the longest payload of a WQE, in it or as segments. */
+static inline uint32_t mlx5_payload_bytes(const struct nic *nic)
+{
+    return (uint32_t)maximum(wqe_inline_bytes(nic->inline_bytes_max),
+                             nic->pieces_max * sizeof(struct mlx5_wqe_data_seg));
+}
+
 /* What a queue pair of its own and an initiator have alike. A send queue for `depth` WQEs of up to so many blocks. Returns an
  * errno value. */
 int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t blocks_of_one,

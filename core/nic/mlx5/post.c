@@ -66,12 +66,7 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
     uint8_t *wqe = posting_begin(queue_pair, bytes);
     void *segment = wqe + sizeof(struct mlx5_wqe_ctrl_seg);
     segment = wqe_remote_address(segment, transfer->remote_address, transfer->remote_key);
-    if (in_wqe && likely(transfer->bytes != 0)) {
-        segment =
-            wqe_inline(segment, (const void *)(uintptr_t)transfer->local_address, transfer->bytes);
-    } else if (!in_wqe && (readable || transfer->bytes != 0)) {
-        segment = wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
-    }
+    segment = posting_payload(segment, transfer, in_wqe, readable);
     base->stats.inline_wqes += in_wqe;
     posting_end(queue_pair, wqe, segment, opcode,
                 opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);

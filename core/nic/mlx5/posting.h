@@ -1,4 +1,4 @@
-/* posting.h: how a WQE begins and ends, whichever it is: what post.c and dynamic_post.c share. */
+/* posting.h: how a WQE begins and ends, and the payload of a WRITE: what post.c and dynamic_post.c share. */
 #ifndef CORE_NIC_MLX5_POSTING_H
 #define CORE_NIC_MLX5_POSTING_H
 
@@ -32,6 +32,21 @@ static inline void posting_end(struct mlx5_queue_pair *queue_pair, uint8_t *wqe,
     to_device_nic(base->nic)->send_outstanding++;
     tracking_post(&queue_pair->tracking, position, queue->producer, base->posted,
                   TRACKING_SIGNALED);
+}
+
+/* The payload of a WRITE: in the WQE, or where the device reads it. `readable`: a constant, whether the processor may. Returns the
+ * place behind it. */
+static inline __attribute__((always_inline)) void *
+posting_payload(void *segment, const struct nic_transfer *transfer, bool in_wqe, bool readable)
+{
+    if (in_wqe && likely(transfer->bytes != 0)) {
+        return wqe_inline(segment, (const void *)(uintptr_t)transfer->local_address,
+                          transfer->bytes);
+    }
+    if (!in_wqe && (readable || transfer->bytes != 0)) {
+        return wqe_data(segment, transfer->local_address, transfer->local_key, transfer->bytes);
+    }
+    return segment;
 }
 
 #endif

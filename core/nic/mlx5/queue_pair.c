@@ -81,9 +81,7 @@ static uint32_t blocks_of_one(const struct nic *nic)
 {
     const uint32_t head =
         (uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg));
-    const uint32_t payload = (uint32_t)maximum(wqe_inline_bytes(nic->inline_bytes_max),
-                                               nic->pieces_max * sizeof(struct mlx5_wqe_data_seg));
-    return wqe_blocks((uint32_t)maximum(head + payload, WQE_BIND_BYTES));
+    return wqe_blocks((uint32_t)maximum(head + mlx5_payload_bytes(nic), WQE_BIND_BYTES));
 }
 
 /* One WQE more than wanted: a NOP at the ring's end may take the room of one. */
