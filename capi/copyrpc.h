@@ -88,6 +88,7 @@ CRPC_API uint32_t crpc_version(void);
 #define CRPC_E_NOT_READY -28    /* the peer had no receive for the message */
 #define CRPC_E_FLUSHED -29      /* the queue failed before; whether the op was done is not known */
 #define CRPC_E_DEVICE -30       /* this device refused the op: see the vendor's syndrome */
+#define CRPC_E_NOT_STARTED -31  /* the peer did nothing of the request: it can be sent again */
 
 /* Gives the name of a status. Returns a static string: "CRPC_E_TIMEOUT" for CRPC_E_TIMEOUT,
  * "CRPC_OK" for every status >= 0, and "CRPC_E_?" for a status that this version does not know. */
@@ -345,11 +346,12 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
 #define CRPC_OP_CALL 1u
 /* Answers a request of the peer. Completes with CRPC_COMPLETION_REPLY. */
 #define CRPC_OP_REPLY 2u
-/* Drops a request of the peer, whose call then fails with CRPC_E_DROPPED. Completes with
+/* Drops a request of the peer, whose call then fails with CRPC_E_DROPPED; or, if `status` is CRPC_E_NOT_STARTED, with that: then
+ * this side has done nothing of it, and its caller may send it again, here or elsewhere. Completes with
  * CRPC_COMPLETION_REPLY. */
 #define CRPC_OP_DROP 3u
 /* Ends those calls of the endpoint whose user_data equals `token`, with CRPC_E_CANCELED. Completes
- * with CRPC_COMPLETION_CANCEL. */
+ * with CRPC_COMPLETION_CANCEL. The peer gets a CRPC_COMPLETION_ABANDONED for each. */
 #define CRPC_OP_CANCEL 4u
 
 /* Flag of REPLY and DROP: the op yields no completion. If the peer does not get the reply, only
@@ -378,14 +380,16 @@ typedef struct crpc_op {
     uint8_t opcode;           /* CRPC_OP_* */
     uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION */
     uint16_t method;          /* CALL: any number; the peer's completion shows it */
-    int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it */
+    int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it.
+                               * DROP: 0 or CRPC_E_NOT_STARTED */
     crpc_endpoint endpoint;   /* all opcodes */
     uint64_t user_data;       /* all opcodes: any number; the op's completion shows it */
     uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
     uint64_t payload_offset;  /* CALL, REPLY: from the start of the payload, or of `region` */
     uint32_t payload_bytes;   /* CALL, REPLY: may be 0 */
     uint32_t reply_bytes_max; /* CALL: length of the longest reply that the peer may send */
-    uint64_t timeout_ns;      /* CALL: the call ends with CRPC_E_TIMEOUT after it; 0 = no limit */
+    uint64_t timeout_ns;      /* CALL: the call ends with CRPC_E_TIMEOUT after it; 0 = no limit. The
+                               * peer's CRPC_COMPLETION_REQUEST shows it */
     crpc_region region;       /* CALL, REPLY: with CRPC_OP_REGION */
 } crpc_op;
 
@@ -433,6 +437,11 @@ typedef struct crpc_op {
 /* A message has taken a receive of an SRQ, and left fewer than its limit: crpc_queue_modify. It comes once
  * for each time that the limit was set. */
 #define CRPC_COMPLETION_SRQ_LIMIT 14u
+/* The caller of a request waits for its answer no more: `status` is CRPC_E_CANCELED, or CRPC_E_TIMEOUT if its deadline has passed.
+ * `token` is the request's. A REPLY or DROP must still answer it, but nobody sees that, so a server can stop what it does for
+ * it. Not every request without a caller is told of: none is after a disconnect of the peer has begun, and none of a peer that does not
+ * tell such things (`features` of crpc_endpoint_info). A peer at fault may tell it more than once. */
+#define CRPC_COMPLETION_ABANDONED 15u
 
 /* Flag of a completion: `endpoint.bits` is a crpc_channel, and `endpoint_user_data` belongs to that
  * channel. SENT, RECEIVED and RAIL always have it. CANCEL, CONNECT_REQUEST, CONNECTED, DISCONNECTED
@@ -477,9 +486,11 @@ typedef struct crpc_completion {
      * over which the message came, or the SRQ if that queue is gone. */
     crpc_endpoint endpoint;
     /* Completions of ops: the op's. CONNECT_REQUEST: the listener's, or that of
-     * crpc_endpoint_hand_over. Other kinds but DEVICE: the endpoint's, channel's or queue's. */
+     * crpc_endpoint_hand_over. REQUEST: how long its caller waits, in ns, from when it has made the call: at most 1 us or 0.8 %
+     * more than that; 0 = it has no deadline, or one of days, or the peer does not tell. Other kinds but DEVICE: the
+     * endpoint's, channel's or queue's. */
     uint64_t user_data;
-    /* REQUEST: for the op that answers it. REPLY: the op's. CANCEL: number of ops ended. RAIL:
+    /* REQUEST: for the op that answers it. ABANDONED: the request's. REPLY: the op's. CANCEL: number of ops ended. RAIL:
      * index of the rail. SENT, RECEIVED: number of the message in its direction, from 0; it has
      * no meaning for a send that failed before the peer had a receive for it. WORK of COMPARE_SWAP and
      * FETCH_ADD: what was there before; of CRPC_LANE_GRANT: the bits of the grant; of a RECEIVE that a
@@ -764,7 +775,8 @@ typedef struct crpc_endpoint_info {
     uint32_t requests_open;     /* requests of the peer that this side has not answered */
     uint32_t queue_pair_number; /* 0 = no queue pair */
     uint32_t version;           /* of the wire protocol, as agreed with the peer */
-    uint32_t features;          /* of the wire protocol, as agreed with the peer: 0x1 = a lane */
+    uint32_t features;          /* of the wire protocol, as agreed with the peer: 0x1 = a lane;
+                                 * 0x2 = deadlines and abandoned calls are told of */
     uint32_t token_bytes;
     uint8_t token[16];     /* the peer's; empty on the side that called crpc_endpoint_connect */
     char peer_address[64]; /* "192.0.2.1:47110" or "[2001:db8::1]:47110"; "" = connected by blob */

@@ -63,6 +63,9 @@ static const struct {
                          "crpc_queue_get_error or the log tells why"},
     [-CRPC_E_DEVICE] = {"CRPC_E_DEVICE", "this device refused the op: was its region deregistered? "
                                          "reply_bytes_max is the vendor's syndrome"},
+    [-CRPC_E_NOT_STARTED] = {"CRPC_E_NOT_STARTED",
+                             "the peer did nothing of the request, as it is about to stop; it is "
+                             "safe to send it again, there or elsewhere"},
 };
 
 static size_t index_of(int32_t status)

@@ -30,7 +30,8 @@ static void a_call_and_its_reply(void **state)
     assert_int_equal(request.payload_bytes, 5);
     assert_int_equal(request.reply_bytes_max, 64);
     assert_int_equal(request.endpoint.bits, fixture.right_endpoint.bits);
-    assert_int_equal(request.user_data, 4711);
+    assert_int_equal(request.endpoint_user_data, 4711);
+    assert_int_equal(request.user_data, 0); /* no deadline */
     assert_int_equal(request.payload % 16, 0);
     assert_memory_equal(view(&request), "hello", 5);
     assert_int_equal(fixture_reply(&request, "world!", 0), CRPC_OK);

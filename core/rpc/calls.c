@@ -115,6 +115,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
             endpoint_check_left(endpoint);
         } else {
             call->state = CALL_ZOMBIE;
+            rpc_abandon(call);
         }
     }
 }

@@ -23,6 +23,7 @@ static void init_links(struct rpc_endpoint *endpoint)
         list_init(links[i]);
     }
     list_init(&endpoint->gather.memories);
+    list_init(&endpoint->calls.telling);
     wheel_timer_init(&endpoint->read.timer, TIMER_READ);
     wheel_timer_init(&endpoint->lane.timer, TIMER_LANE);
 }
@@ -151,7 +152,8 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     endpoint->options = *options;
     endpoint->user_data = options->user_data;
     link_options_set(&link->options, options);
-    link->options.features_left_out = options->flags & CRPC_ENDPOINT_LANE ? 0 : WIRE_FEATURE_LANE;
+    link->options.features_left_out =
+        engine->features_left_out | (options->flags & CRPC_ENDPOINT_LANE ? 0 : WIRE_FEATURE_LANE);
     explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */
     status = engine->operations->domain_create(engine->nic, &endpoint->link.domain, error);
     if (status == CRPC_OK) {
@@ -232,6 +234,9 @@ static void opened(struct link *link)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     endpoint->out.transfer.local_key = endpoint->out.staging.memory.local_key;
     endpoint->out.transfer.remote_key = endpoint->peer.ring_key;
+    const bool timed = link->peer.features & WIRE_FEATURE_DEADLINES;
+    endpoint->out.time_mask = timed ? WIRE_TIME_HIGH_MASK : 0;
+    endpoint->in.kind_mask = timed ? (1u << WIRE_KIND_BITS) - 1 : UINT16_MAX;
     rpc_set_bars(endpoint);
     link_connected(link);
     if (endpoint->in.arrivals_head != endpoint->in.arrivals_tail) {
@@ -475,7 +480,7 @@ const struct link_service rpc_service = {
     .number = LINK_SERVICE_CALLS,
     .version_min = WIRE_VERSION_MIN,
     .version_max = WIRE_VERSION_MAX,
-    .features = WIRE_FEATURE_LANE,
+    .features = WIRE_FEATURE_LANE | WIRE_FEATURE_DEADLINES,
     .handle_kind = HANDLE_ENDPOINT,
     .create = create,
     .prepare = prepare,

@@ -179,8 +179,10 @@ static void write_place(struct rpc_endpoint *endpoint, const crpc_op *op, uint8_
                         uint32_t place)
 {
     const struct wire_place word = {.place = place, .bytes = op->payload_bytes};
-    message[offsetof(struct wire_message, kind)] =
-        op->opcode == CRPC_OP_CALL ? WIRE_REQUEST_PLACED : WIRE_RESPONSE_PLACED;
+    uint8_t *kind =
+        &message[offsetof(struct wire_message, kind)]; /* and a part of a request's time */
+    *kind &= (uint8_t)(UINT8_MAX << WIRE_KIND_BITS);
+    *kind |= op->opcode == CRPC_OP_CALL ? WIRE_REQUEST_PLACED : WIRE_RESPONSE_PLACED;
     memcpy(message + WIRE_HEADER_BYTES, &word, sizeof(word));
     endpoint->peer_arena.used |= 1u << place;
     endpoint->gather.place = place;

@@ -9,6 +9,7 @@
  *   arena.c     payloads that the peer writes to memory of the application
  *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
  *   calls.c     call slots, deadlines, cancel
+ *   abandon.c   telling the peer whose requests nobody waits for any more
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
  *   leave.c     disconnecting with FIN; the keepalive
@@ -73,7 +74,8 @@ enum rpc_call_state {
 #define CALL_GATHERED 0xffu
 
 struct rpc_call {
-    struct wheel_timer timer; /* in ENDED and ANSWERED, its link is on engine->ended */
+    /* In ENDED and ANSWERED, its link is on engine->ended; in ZOMBIE it may be on calls.telling. */
+    struct wheel_timer timer;
     struct rpc_endpoint *endpoint;
     union {
         uint64_t user_data;
@@ -169,6 +171,8 @@ struct rpc_out {
     uint64_t batch_limit;      /* the peer's, as last known */
     uint64_t heard; /* in the upper half: what the peer has said of its arena in the last batch */
     struct nic_transfer transfer; /* of the batch that was sent last; its keys are those of all */
+    uint64_t
+        time_mask; /* of wire_time_code, where it is in a header's second word; 0: it is not said */
     struct ring staging; /* our send ring; same size and positions as the peer's receive ring */
 };
 
@@ -183,6 +187,7 @@ struct rpc_calls {
     uint32_t live;
     uint32_t used;             /* slots that are not FREE */
     uint32_t ended;            /* calls on engine->ended */
+    struct list telling;       /* ZOMBIEs that the peer is to be told of, by timer.link */
     uint32_t max;              /* slots that there may be */
     struct rpc_call *memory;   /* for all of them; what is not made has not been touched */
     uint64_t reply_budget_max; /* of the largest ring */
@@ -218,6 +223,13 @@ enum rpc_fin {
     FIN_BEFORE,     /* with an earlier batch; no more requests are allowed */
 };
 
+/* As which the next message of a batch is taken: as the one before. */
+enum rpc_last {
+    LAST_RESPONSE = 0,
+    LAST_REQUEST,
+    LAST_TIMED_REQUEST, /* which says how long its caller waits */
+};
+
 /* Receiving. */
 struct rpc_in {
     /* what a lone call uses, and the beginning of `ring` */
@@ -242,9 +254,10 @@ struct rpc_in {
     uint32_t sequence_expected;
     uint32_t returned; /* of this side's arena: WIRE_RETURNED_PLACES */
     enum rpc_fin fin;
-    bool distrusted;       /* what has arrived must not be parsed */
-    bool moving;           /* the peer has moved to the larger ring: grow.c looks when views end */
-    bool last_was_request; /* of the messages that were taken one by one */
+    bool distrusted;    /* what has arrived must not be parsed */
+    bool moving;        /* the peer has moved to the larger ring: grow.c looks when views end */
+    enum rpc_last last; /* of the messages that were taken one by one */
+    uint32_t kind_mask; /* what of a header's last 16 bits tells if it is a request's */
     struct ring ring;
     uint64_t batch_end;  /* of the batch being parsed */
     uint32_t batch_left; /* messages of that batch not parsed yet */
@@ -463,7 +476,8 @@ struct rpc_engine {
     uint32_t endpoint_count;
     uint32_t endpoints_max;
     uint32_t window_sum;
-    uint32_t window_first; /* rpc_small_window */
+    uint32_t window_first;      /* rpc_small_window */
+    uint32_t features_left_out; /* what its endpoints do not offer: tests have older peers so */
     uint64_t rings_grown; /* how often peers have moved to a larger ring, and given windows back: */
     uint64_t windows_back;
     struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
@@ -673,6 +687,20 @@ void calls_free(struct rpc_endpoint *endpoint);
 uint32_t calls_make_room(struct rpc_endpoint *endpoint, uint32_t wanted);
 void engine_emit_ended(struct rpc_engine *engine, struct output *output);
 void rpc_timer(struct link_group *group, struct wheel_timer *timer);
+
+/* abandon.c */
+/* The call has become a ZOMBIE. */
+void rpc_abandon(struct rpc_call *call);
+/* Part of a flush: writes what the peer's limit allows into the open batch. */
+void rpc_abandon_say(struct rpc_endpoint *endpoint);
+/* Of those that are to be told: whether only a higher limit helps. */
+bool rpc_abandon_blocked(const struct rpc_endpoint *endpoint);
+/* The limit may have risen since, or a place become free. */
+void rpc_abandon_look(struct rpc_endpoint *endpoint);
+struct rpc_header;
+/* The peer's word. Returns NULL, or what is wrong with it. *given: whether *completion is one. */
+const char *rpc_abandon_take_word(struct rpc_endpoint *endpoint, const struct rpc_header *header,
+                                  crpc_completion *completion, bool *given);
 
 /* body.c */
 /* For link_service. */

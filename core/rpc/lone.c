@@ -105,7 +105,8 @@ static inline __attribute__((always_inline)) uint32_t call_alone(struct rpc_endp
         *reason = CRPC_OK;
     }
     store_first();
-    struct rpc_call *call = rpc_write_call(endpoint, op, place, message_bytes);
+    struct rpc_call *call =
+        rpc_write_call(endpoint, op, timed ? op->timeout_ns : 0, place, message_bytes);
     store_first();
     copy_alone(place + WIRE_HEADER_BYTES, payload, payload_bytes);
     store_first();

@@ -26,6 +26,12 @@ static inline void rpc_write_header(uint8_t *place, uint64_t message_bytes, uint
     rpc_store_words(place, payload_bytes | (uint64_t)call_id << 32, high);
 }
 
+/* How long its caller waits, for the second word of a request's header; 0 if the peer is not to be told. */
+static inline uint64_t rpc_time_word(const struct rpc_endpoint *endpoint, uint64_t timeout_ns)
+{
+    return (uint64_t)wire_time_code(timeout_ns) << WIRE_TIME_HIGH_SHIFT & endpoint->out.time_mask;
+}
+
 /* Writes the header of the next batch at an offset of a send ring, and fills *transfer, how it goes, but for the keys. */
 static inline void rpc_write_batch_in(const struct rpc_endpoint *endpoint,
                                       const struct ring *staging, uint64_t offset, uint32_t bytes,
@@ -68,7 +74,8 @@ static inline bool rpc_call_possible(const struct rpc_endpoint *endpoint, const 
 
 /* Takes a slot for a possible call, and writes its message at `place`, but for the payload. */
 static inline struct rpc_call *rpc_write_call(struct rpc_endpoint *endpoint, const crpc_op *op,
-                                              uint8_t *place, uint64_t message_bytes)
+                                              uint64_t timeout_ns, uint8_t *place,
+                                              uint64_t message_bytes)
 {
     struct rpc_call *call = call_take(endpoint);
     endpoint->calls.live++;
@@ -78,7 +85,8 @@ static inline struct rpc_call *rpc_write_call(struct rpc_endpoint *endpoint, con
     call->user_data = op->user_data;
     memcpy(&call->reply_bytes_max, &high, sizeof(high));
     call->allowance = allowance;
-    rpc_write_header(place, message_bytes, op->payload_bytes, call->call_id, high);
+    rpc_write_header(place, message_bytes, op->payload_bytes, call->call_id,
+                     high | (timeout_ns ? rpc_time_word(endpoint, timeout_ns) : 0));
     endpoint->out.request_produced += message_bytes + WIRE_BATCH_HEADER_BYTES;
     endpoint->calls.reply_outstanding += allowance;
     endpoint->stats.calls++;

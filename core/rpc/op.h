@@ -50,8 +50,9 @@ static inline bool op_reply_valid(const crpc_op *op)
 
 static inline bool op_drop_valid(const crpc_op *op)
 {
-    return op_reply_valid(op) &&
-           ((uint32_t)op->status | op->payload_offset | op->payload_bytes) == 0;
+    return (op->status == 0 || op->status == CRPC_E_NOT_STARTED) &&
+           ((op->flags & ~CRPC_OP_QUIET) | op->method | op->payload_offset | op->payload_bytes |
+            op->reply_bytes_max | op->timeout_ns | op->region.bits) == 0;
 }
 
 static inline bool op_cancel_valid(const crpc_op *op)

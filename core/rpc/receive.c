@@ -277,13 +277,18 @@ static inline void accept_request(struct rpc_endpoint *endpoint, const struct rp
     *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
                                     .method = rpc_header_method(*header),
                                     .endpoint = {endpoint->link.handle},
-                                    .user_data = endpoint->user_data,
+                                    .user_data = rpc_header_time_ns(*header),
                                     .token = token,
                                     .payload = (uint64_t)(uintptr_t)payload,
                                     .payload_bytes = header->payload_bytes,
                                     .reply_bytes_max = header->limit_or_status,
                                     .view = endpoint->engine->epoch,
                                     .endpoint_user_data = endpoint->user_data};
+}
+
+static inline enum rpc_last kind_of_request(struct rpc_header header)
+{
+    return rpc_header_kind(header) == WIRE_REQUEST ? LAST_REQUEST : LAST_TIMED_REQUEST;
 }
 
 static inline const char *take_request(struct rpc_endpoint *endpoint,
@@ -325,6 +330,7 @@ static __attribute__((cold, noinline)) void late_response(struct rpc_call *call)
     if (call->state == CALL_ENDED) {
         call->state = CALL_ANSWERED; /* its completion is still to be given */
     } else {
+        list_remove(&call->timer.link); /* the peer needs no telling */
         call_free(call);
     }
 }
@@ -354,6 +360,13 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
     call_free(call);
 }
 
+/* What a response can say that is no status of the application's. */
+static inline bool failure_possible(const struct rpc_endpoint *endpoint, int32_t status)
+{
+    return status == CRPC_E_DROPPED ||
+           (status == CRPC_E_NOT_STARTED && endpoint->out.time_mask != 0);
+}
+
 /* *given: whether *completion is one. */
 static inline const char *take_response(struct rpc_endpoint *endpoint,
                                         const struct rpc_header *header, const uint8_t *payload,
@@ -365,7 +378,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     if (unlikely(index > endpoint->calls.index_mask || call->call_id != header->call_id ||
                  call->state == CALL_FREE || call->state == CALL_ANSWERED ||
                  header->payload_bytes > call->reply_bytes_max || rpc_header_method(*header) != 0 ||
-                 (status < 0 && status != CRPC_E_DROPPED))) {
+                 (status < 0 && !failure_possible(endpoint, status)))) {
         return response_fault(endpoint, *header);
     }
     *given = likely(call_live(call));
@@ -397,8 +410,7 @@ static const char *take_placed(struct rpc_endpoint *endpoint, struct rpc_header 
         return fault;
     }
     const uint8_t *payload = (const uint8_t *)(uintptr_t)address;
-    endpoint->in.last_was_request = rpc_header_kind(header) == WIRE_REQUEST_PLACED;
-    if (endpoint->in.last_was_request) {
+    if (rpc_header_is(endpoint, header, WIRE_REQUEST_PLACED)) {
         fault = take_request(endpoint, &header, payload, output->next);
     } else {
         header.payload_bytes = word.bytes; /* takes no part in limits */
@@ -428,12 +440,18 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes, st
     if (*bytes > bytes_left || (endpoint->in.batch_left == 1 && *bytes != bytes_left)) {
         return "messages do not fill their batch";
     }
-    if (rpc_header_kind(header) >> 8) {
+    const uint16_t kind = rpc_header_kind(header);
+    if (rpc_header_is(endpoint, header, WIRE_REQUEST_PLACED) || kind == WIRE_RESPONSE_PLACED) {
+        return take_placed(endpoint, header, place, output);
+    }
+    if (kind >> 8) {
         return "a message has reserved bits set";
     }
-    const uint16_t kind = rpc_header_kind(header);
-    if (kind == WIRE_REQUEST_PLACED || kind == WIRE_RESPONSE_PLACED) {
-        return take_placed(endpoint, header, place, output);
+    if (kind == WIRE_ABANDONED && endpoint->out.time_mask != 0) {
+        bool given = false;
+        const char *fault = rpc_abandon_take_word(endpoint, &header, output->next, &given);
+        output->next += given;
+        return fault;
     }
     if ((endpoint->lane.lane || kind >= WIRE_WANT) &&
         (header.call_id | header.limit_or_status | rpc_header_method(header))) {
@@ -471,11 +489,11 @@ take_message(struct rpc_endpoint *endpoint, const struct rpc_header *header, con
     const uint8_t *payload = place + WIRE_HEADER_BYTES;
     *given = true;
     if (rpc_header_kind(*header) == WIRE_RESPONSE) {
-        endpoint->in.last_was_request = false;
+        endpoint->in.last = LAST_RESPONSE;
         return take_response(endpoint, header, payload, completion, given);
     }
-    if (likely(rpc_header_kind(*header) == WIRE_REQUEST)) {
-        endpoint->in.last_was_request = true;
+    if (likely(rpc_header_is(endpoint, *header, WIRE_REQUEST))) {
+        endpoint->in.last = kind_of_request(*header);
         return take_request(endpoint, header, payload, completion);
     }
     return a_word;
@@ -509,8 +527,10 @@ static __attribute__((noinline)) bool take_messages(struct rpc_endpoint *endpoin
     const char *fault = NULL;
     for (;;) {
         /* A guess, so that no header is loaded to see. */
-        if (endpoint->in.last_was_request) {
+        if (endpoint->in.last == LAST_REQUEST) {
             rpc_take_requests(endpoint, &cursor);
+        } else if (endpoint->in.last == LAST_TIMED_REQUEST) {
+            rpc_take_timed_requests(endpoint, &cursor);
         } else {
             rpc_take_responses(endpoint, &cursor);
         }
@@ -707,14 +727,15 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
         if (unlikely(!call)) {
             return take_odd(endpoint, low_word(header), high_word(header), place, completions);
         }
-        in->last_was_request = false;
+        in->last = LAST_RESPONSE;
         accept_response(endpoint, call, &header, place + WIRE_HEADER_BYTES, completions);
     } else {
-        if (unlikely(rpc_header_kind(header) != WIRE_REQUEST) || !request_good(endpoint, &header)) {
+        if (unlikely(!rpc_header_is(endpoint, header, WIRE_REQUEST)) ||
+            !request_good(endpoint, &header)) {
             return take_odd(endpoint, low_word(header), high_word(header), place, completions);
         }
         store_first();
-        in->last_was_request = true;
+        in->last = kind_of_request(header);
         accept_request(endpoint, &header, place + WIRE_HEADER_BYTES, completions);
     }
     in->sequence_expected++;

@@ -6,6 +6,7 @@
  */
 #include "base/copy.h"
 #include "rpc/internal.h"
+#include "rpc/message.h"
 #include "rpc/op.h"
 #include "rpc/run.h"
 
@@ -127,11 +128,14 @@ take_calls(struct rpc_endpoint *endpoint, const crpc_op *ops, uint32_t count,
         assert(call->state == CALL_FREE);
         const uint64_t call_id = (uint32_t)(call->call_id + (1u << WIRE_CALL_INDEX_BITS));
         const uint32_t method_and_kind = (uint32_t)head << 16 | (uint32_t)head >> 16;
-        const uint64_t high = reply_bytes_max | (uint64_t)method_and_kind << 32;
+        uint64_t high = reply_bytes_max | (uint64_t)method_and_kind << 32;
         const uint8_t *const from = payload + op->payload_offset;
         store_word(&call->call_id, call_id);      /* and the state, CALL_LIVE */
         store_word(&call->reply_bytes_max, high); /* and the method */
         call->allowance = allowance;
+        if (timed && op->timeout_ns != 0) {
+            high |= rpc_time_word(endpoint, op->timeout_ns);
+        }
         write_message(place, message_bytes, zeros, payload_bytes | call_id << 32, high, from,
                       payload_bytes);
         place += message_bytes;
@@ -372,7 +376,9 @@ void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor
     advance(cursor, next, payload - WIRE_HEADER_BYTES);
 }
 
-void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
+/* timed: those that say how long their callers wait, and others; otherwise the former end the run. */
+static inline __attribute__((always_inline)) void
+take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor, const bool timed)
 {
     struct rpc_request *const slots = endpoint->owed.slots;
     const uint32_t slot_count = endpoint->owed.slot_count;
@@ -387,8 +393,9 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
         return;
     }
     const pair head = {CRPC_COMPLETION_REQUEST, endpoint->link.handle};
-    const pair user_data = {endpoint->user_data, 0};
+    const pair zeros = make_zeros();
     const pair tail = {endpoint->engine->epoch, endpoint->user_data};
+    const uint64_t reserved = (uint64_t)endpoint->in.kind_mask << 16;
     crpc_completion *next = cursor->next, *const end = run_end(cursor);
     const uint8_t *payload = payload_of(cursor);
     const uint8_t *const payload_end = payload + cursor->bytes_left;
@@ -406,7 +413,8 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
         next->payload = (uint64_t)(uintptr_t)payload; /* likewise */
         payload += wire_message_bytes(header.payload_bytes);
         struct rpc_request *request = &slots[index];
-        STOP_IF(header.method_and_kind > UINT16_MAX);
+        STOP_IF(timed ? (header.method_and_kind & reserved) != 0
+                      : header.method_and_kind > UINT16_MAX);
         STOP_IF((uintptr_t)payload > (uintptr_t)payload_end);
         STOP_IF(index >= slot_count);
         STOP_IF(request->reply_bytes_bound > 0);
@@ -422,7 +430,10 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
         request->allowance = (uint32_t)allowance;
         *pair_of(next, 0) = head;
         next->method = (uint16_t)header.method_and_kind;
-        *pair_of(next, 1) = user_data;
+        *pair_of(next, 1) = zeros; /* no time, and the token, which follows */
+        if (timed) {
+            next->user_data = rpc_header_time_ns(header);
+        }
         next->token = token;
         next->payload_bytes = (uint32_t)header.payload_bytes;
         next->reply_bytes_max = (uint32_t)header.limit_or_status;
@@ -444,4 +455,14 @@ void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
     in->held_request_charge += charge;
     endpoint->stats.requests += taken;
     advance(cursor, next, payload - WIRE_HEADER_BYTES);
+}
+
+void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
+{
+    take_requests(endpoint, cursor, false);
+}
+
+void rpc_take_timed_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor)
+{
+    take_requests(endpoint, cursor, true);
 }

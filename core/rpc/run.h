@@ -40,6 +40,20 @@ static inline uint16_t rpc_header_kind(struct rpc_header header)
     return (uint16_t)(header.method_and_kind >> 16);
 }
 
+/* Returns true of a request, which may say how long its caller waits, if the peer is one that says so. */
+static inline bool rpc_header_is(const struct rpc_endpoint *endpoint, struct rpc_header header,
+                                 uint16_t request_kind)
+{
+    return (rpc_header_kind(header) & endpoint->in.kind_mask) == request_kind;
+}
+
+/* How long it says; 0 if it does not. */
+static inline uint64_t rpc_header_time_ns(struct rpc_header header)
+{
+    const uint32_t code = (uint32_t)header.method_and_kind >> (16 + WIRE_KIND_BITS);
+    return likely(code == 0) ? 0 : wire_time_ns(code);
+}
+
 /* Where the parsing of a batch is. */
 struct rpc_cursor {
     const uint8_t *place;
@@ -54,5 +68,7 @@ struct rpc_cursor {
  * as it has to fill the batch. */
 void rpc_take_responses(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
 void rpc_take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
+/* Likewise requests, also those that say how long their callers wait. */
+void rpc_take_timed_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor);
 
 #endif

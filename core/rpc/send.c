@@ -79,7 +79,7 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
         rpc_first_call(endpoint);
     }
     const uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    struct rpc_call *call = rpc_write_call(endpoint, op, place, message_bytes);
+    struct rpc_call *call = rpc_write_call(endpoint, op, op->timeout_ns, place, message_bytes);
     rpc_messages_written(endpoint, message_bytes, 1);
     if (op->timeout_ns) {
         call_set_deadline(call, op->timeout_ns);
@@ -158,8 +158,9 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     /* Nothing is copied; but with UBSan gcc warns of copies from anything shorter. */
     static const uint8_t nothing[64];
+    const bool tells = endpoint->link.peer.features & WIRE_FEATURE_DEADLINES;
     assert(op->payload_bytes == 0);
-    return reply_with(endpoint, op, CRPC_E_DROPPED, nothing);
+    return reply_with(endpoint, op, tells && op->status ? op->status : CRPC_E_DROPPED, nothing);
 }
 
 void rpc_submit_end(struct rpc_engine *engine)
@@ -378,7 +379,8 @@ static bool needs_limits(const struct rpc_endpoint *endpoint)
     bool window_closed =
         endpoint->out.batches_sent >= endpoint->out.batch_limit &&
         (endpoint->out.batch_messages > 0 || endpoint->grow_attention || fin_due(endpoint));
-    return window_closed || (endpoint->link.refused && endpoint->out.refused_for_limit);
+    return window_closed || (endpoint->link.refused && endpoint->out.refused_for_limit) ||
+           unlikely(!list_empty(&endpoint->calls.telling) && rpc_abandon_blocked(endpoint));
 }
 
 static void schedule_read(struct rpc_endpoint *endpoint)
@@ -411,12 +413,16 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
         }
         return; /* the lane puts it back */
     }
+    if (unlikely(!list_empty(&endpoint->calls.telling))) {
+        rpc_abandon_say(endpoint);
+    }
     const bool fin = fin_due(endpoint);
     if ((endpoint->out.batch_messages > 0 || fin) && endpoint_may_send(endpoint)) {
         send_batch(endpoint, fin);
         if (unlikely(endpoint->grow_attention)) { /* there was no place for a word */
             list_append_once(&endpoint->engine->work, &endpoint->work_link);
         }
+        rpc_abandon_look(endpoint); /* likewise */
     }
     if (needs_limits(endpoint)) {
         schedule_read(endpoint);
@@ -473,6 +479,7 @@ void endpoint_read_timer(struct rpc_endpoint *endpoint)
 {
     if (!needs_limits(endpoint)) {
         endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
+        rpc_abandon_look(endpoint);
         return;
     }
     endpoint->read.backoff_ns = minimum(2 * endpoint->read.backoff_ns, READ_BACKOFF_MAX_NS);
@@ -506,6 +513,7 @@ static void take_mailbox(struct rpc_endpoint *endpoint)
     } else {
         endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
     }
+    rpc_abandon_look(endpoint);
 }
 
 /* ---- Completions of sends -------------------------------------------------------------------- */

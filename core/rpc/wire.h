@@ -67,8 +67,10 @@ static inline uint64_t wire_request_share(uint64_t share_max, uint64_t bytes_max
     return bytes == bytes_max ? share_max : minimum(share_max, bytes / 32 * 13);
 }
 
-/* Feature bit of a hello: the two sides have a lane. */
-#define WIRE_FEATURE_LANE 0x1u
+/* Feature bits of a hello. */
+#define WIRE_FEATURE_LANE 0x1u /* the two sides have a lane */
+/* Requests say how long their callers wait, abandoned ones are told of, and a drop may say that nothing was begun. */
+#define WIRE_FEATURE_DEADLINES 0x2u
 
 #define WIRE_MAILBOX_CLOSING 0x1u
 
@@ -123,6 +125,10 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES &&
 #define WIRE_REQUEST_PLACED 12u
 #define WIRE_RESPONSE_PLACED 13u
 
+/* With WIRE_FEATURE_DEADLINES: nobody waits for the response of this request any more. A header alone, with the call id and
+ * the status that the call has ended with. */
+#define WIRE_ABANDONED 14u
+
 /* In the immediate of the batch with MOVED. */
 #define WIRE_IMMEDIATE_MOVED 0x80000000u
 /* By so much the number of the next batch is larger after a YIELD. All limits from before are below it. */
@@ -137,7 +143,7 @@ struct wire_message {
     uint32_t limit_or_status; /* request: longest reply in bytes; response: int32_t status */
     uint16_t method;          /* request; 0 in a response */
     uint8_t kind;             /* WIRE_REQUEST, WIRE_RESPONSE, or that of a word */
-    uint8_t zero;
+    uint8_t zero;             /* of a request with time left: the kind, and here wire_time_code */
 };
 static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES &&
                   offsetof(struct wire_message, call_id) == 4 &&
@@ -145,6 +151,38 @@ static_assert(sizeof(struct wire_message) == WIRE_HEADER_BYTES &&
                   offsetof(struct wire_message, method) == 12 &&
                   offsetof(struct wire_message, kind) == 14,
               "message header: it is read as four words, and written as two");
+
+/* How long the caller of a request waits, in 12 bits behind the 4 of the kind: a number of 1024 ns, rounded up. The upper 5 bits are an
+ * exponent, the lower 7 what follows the leading bit. 0: for ever, or longer than can be said. */
+#define WIRE_KIND_BITS 4
+#define WIRE_TIME_MAX 0xfffu
+#define WIRE_TIME_HIGH_SHIFT (48 + WIRE_KIND_BITS) /* in the second word of a header */
+#define WIRE_TIME_HIGH_MASK ((uint64_t)WIRE_TIME_MAX << WIRE_TIME_HIGH_SHIFT)
+#define WIRE_TIME_UNIT_LOG2 10
+#define WIRE_TIME_PART_BITS 7
+
+static inline uint32_t wire_time_code(uint64_t time_ns)
+{
+    const uint64_t units = time_ns / (1u << WIRE_TIME_UNIT_LOG2) +
+                           (time_ns % (1u << WIRE_TIME_UNIT_LOG2) != 0); /* which cannot overflow */
+    if (units < 1u << WIRE_TIME_PART_BITS) {
+        return (uint32_t)units;
+    }
+    const unsigned shift = 63 - WIRE_TIME_PART_BITS - (unsigned)__builtin_clzll(units);
+    const uint64_t code =
+        ((uint64_t)shift << WIRE_TIME_PART_BITS) +
+        ((units + (UINT64_C(1) << shift) - 1) >> shift); /* with the leading bit */
+    return code <= WIRE_TIME_MAX ? (uint32_t)code : 0;
+}
+
+static inline uint64_t wire_time_ns(uint32_t code)
+{
+    const uint32_t exponent = code >> WIRE_TIME_PART_BITS;
+    const uint64_t part = code & ((1u << WIRE_TIME_PART_BITS) - 1);
+    const uint64_t units =
+        exponent == 0 ? part : (part | 1u << WIRE_TIME_PART_BITS) << (exponent - 1);
+    return units << WIRE_TIME_UNIT_LOG2;
+}
 
 /* The queue pair of the sender's lane. */
 struct wire_lane {

@@ -51,6 +51,14 @@ static struct wire_message choose_message(struct fuzz_input *input,
         message.method = index;
     }
     choice = fuzz_byte(input);
+    if (choice >= 180 && choice < 200) {
+        message = (struct wire_message){.call_id = index,
+                                        .limit_or_status = choice & 1 ? (uint32_t)CRPC_E_TIMEOUT
+                                                                      : (uint32_t)CRPC_E_CANCELED,
+                                        .kind = WIRE_ABANDONED};
+    } else if (choice >= 160 && choice < 180 && message.kind == WIRE_REQUEST) {
+        message.zero = choice;
+    }
     switch (choice < 200 ? 0 : choice % 7) {
     case 1:
         message.payload_bytes = (uint32_t)fuzz_near(input, message.payload_bytes);

@@ -281,8 +281,13 @@ static void take(struct end *end, const crpc_completion *one)
         op_over(end, one, OP_CALL);
         fuzz_check(one->payload_bytes <= end->limits[one->user_data], "a reply of %u bytes, not %u",
                    one->payload_bytes, end->limits[one->user_data]);
-        fuzz_check(one->status >= 0 || one->status == CRPC_E_DROPPED || !one->payload,
+        fuzz_check(one->status >= 0 || one->status == CRPC_E_DROPPED ||
+                       one->status == CRPC_E_NOT_STARTED || !one->payload,
                    "a payload with status %d", one->status);
+        break;
+    case CRPC_COMPLETION_ABANDONED:
+        fuzz_check(open && (one->status == CRPC_E_TIMEOUT || one->status == CRPC_E_CANCELED),
+                   "an abandoned request out of turn, or with status %d", one->status);
         break;
     case CRPC_COMPLETION_REPLY:
         fuzz_check(!end->over, "a reply's completion after the end");

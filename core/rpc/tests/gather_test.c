@@ -290,12 +290,15 @@ static void a_cancel_does_not_wait_for_the_window(void **state)
     assert_int_equal(pair_call(&pair, 0, 0, 3, 16, 1, 8),
                      CRPC_OK); /* behind it, in the same batch */
     assert_int_equal(pair_poll(&pair, 1), 4);
-    for (uint32_t i = 0; i < 30 && pair.seen[1].count != 2; i++) {
+    for (uint32_t i = 0; i < 30 && pair.seen[1].count != 3; i++) {
         pair.clock_ns += MS;
         poll_both();
     }
-    assert_int_equal(pair.seen[1].count, 2);
+    assert_int_equal(pair.seen[1].count, 3);
     assert_memory_equal(payload_of(&pair.seen[1].entries[0]), before, sizeof(before));
+    const crpc_completion *told = pair_find(&pair, 1, CRPC_COMPLETION_ABANDONED);
+    assert_non_null(told);
+    assert_int_equal(told->token, pair.seen[1].entries[0].token);
 }
 
 /* The processor may not read it: then the device must. */

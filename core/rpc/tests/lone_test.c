@@ -67,7 +67,7 @@ static void expect_same(uint32_t side)
     assert_int_equal(one->in.arrivals_head, one->in.arrivals_tail);
     assert_int_equal(one->in.arrivals_tail, other->in.arrivals_tail);
     assert_int_equal(one->in.sequence_expected, other->in.sequence_expected);
-    assert_int_equal(one->in.last_was_request, other->in.last_was_request);
+    assert_int_equal(one->in.last, other->in.last);
     assert_memory_equal(&one->in.batches_consumed, &other->in.batches_consumed,
                         offsetof(struct rpc_in, ring) - offsetof(struct rpc_in, batches_consumed));
     assert_memory_equal(&one->stats, &other->stats, sizeof(one->stats));

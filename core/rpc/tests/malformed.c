@@ -82,7 +82,22 @@ SPOIL(message_length_overflows, batch->first.payload_bytes = UINT32_MAX)
 SPOIL(last_message_ends_early, batch->header.bytes = 128; batch->immediate = 4; batch->bytes = 128)
 SPOIL(kind_0, batch->second.kind = 0)
 SPOIL(kind_3, batch->second.kind = 3)
-SPOIL(message_zero_set, batch->first.zero = 1)
+SPOIL(kind_15, batch->second.kind = 15)
+SPOIL(kind_0_with_time, batch->second.kind = 0x10)
+SPOIL(response_with_time, batch->first.zero = 1)
+SPOIL(response_with_time_beside_the_kind, batch->first.kind = WIRE_RESPONSE | 0x10)
+#define ABANDON(message, id)                                                                       \
+    (message) = (struct wire_message)                                                              \
+    {                                                                                              \
+        .call_id = (id), .limit_or_status = (uint32_t)CRPC_E_TIMEOUT, .kind = WIRE_ABANDONED       \
+    }
+SPOIL(abandoned_without_a_reason, ABANDON(batch->second, 3); batch->second.limit_or_status = 0)
+SPOIL(abandoned_for_another_reason, ABANDON(batch->second, 3);
+      batch->second.limit_or_status = (uint32_t)CRPC_E_DROPPED)
+SPOIL(abandoned_with_a_method, ABANDON(batch->second, 3); batch->second.method = 1)
+SPOIL(abandoned_with_bytes, ABANDON(batch->second, 3); batch->second.payload_bytes = 8)
+SPOIL(abandoned_with_time, ABANDON(batch->second, 3); batch->second.zero = 1)
+SPOIL(abandoned_beyond_its_slots, ABANDON(batch->second, 16))
 SPOIL(index_beyond_its_slots, batch->first.call_id = 16)
 SPOIL(index_in_use, batch->second.call_id = batch->first.call_id | 5u << 20)
 SPOIL(allowance_beyond_its_ring, batch->first.limit_or_status = 4000)
@@ -126,7 +141,16 @@ const struct malformed malformed[] = {
     REQUESTS(last_message_ends_early),
     REQUESTS(kind_0),
     REQUESTS(kind_3),
-    REQUESTS(message_zero_set),
+    REQUESTS(kind_15),
+    REQUESTS(kind_0_with_time),
+    RESPONSES(response_with_time),
+    RESPONSES(response_with_time_beside_the_kind),
+    REQUESTS(abandoned_without_a_reason),
+    REQUESTS(abandoned_for_another_reason),
+    REQUESTS(abandoned_with_a_method),
+    REQUESTS(abandoned_with_bytes),
+    REQUESTS(abandoned_with_time),
+    REQUESTS(abandoned_beyond_its_slots),
     REQUESTS(index_beyond_its_slots),
     REQUESTS(index_in_use),
     REQUESTS(allowance_beyond_its_ring),

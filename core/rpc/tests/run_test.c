@@ -40,8 +40,11 @@ static uint32_t length_of(uint32_t i)
     return (i * 5) % 64;
 }
 
+static uint64_t timeouts[RUN]; /* of the calls */
+
 static void make_calls(crpc_op *ops, uint32_t count)
 {
+    memset(timeouts, 0, sizeof(timeouts));
     for (uint32_t i = 0; i < count; i++) {
         ops[i] = (crpc_op){.opcode = CRPC_OP_CALL,
                            .method = (uint16_t)(1000 + i),
@@ -75,7 +78,7 @@ static void expect_requests(uint32_t count, crpc_completion *requests)
             assert_int_equal(request->status, 0);
             assert_int_equal(request->method, 1000 + taken);
             assert_int_equal(request->endpoint.bits, end_of(1)->link.handle);
-            assert_int_equal(request->user_data, end_of(1)->options.user_data);
+            assert_int_equal(request->user_data, wire_time_ns(wire_time_code(timeouts[taken])));
             assert_int_equal(request->endpoint_user_data, end_of(1)->options.user_data);
             assert_int_equal(request->payload_bytes, length_of(taken));
             assert_int_equal(request->reply_bytes_max, 16);
@@ -449,11 +452,15 @@ static void deadlines_in_runs(void **state)
     crpc_op ops[RUN];
     crpc_completion requests[RUN];
     const uint32_t timers = pair.engine[0]->links.wheel.count;
+    uint32_t set = 0;
     make_calls(ops, RUN);
-    ops[5].timeout_ns = UINT64_C(3600000000000);
+    for (uint32_t i = 5; i < RUN; i += 1 + i % 3) {
+        ops[i].timeout_ns = timeouts[i] = UINT64_C(1) << (20 + i % 40);
+        set++;
+    }
     assert_int_equal(rpc_calls(end_of(0), ops, RUN, payload, sizeof(payload)), 5);
     assert_int_equal(rpc_calls(end_of(0), &ops[5], RUN - 5, payload, sizeof(payload)), RUN - 5);
-    assert_int_equal(pair.engine[0]->links.wheel.count, timers + 1);
+    assert_int_equal(pair.engine[0]->links.wheel.count, timers + set);
     rpc_submit_end(pair.engine[0]);
     pair_poll(&pair, 0);
     expect_requests(RUN, requests);

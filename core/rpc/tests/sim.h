@@ -38,10 +38,12 @@ struct sim_call {
     int32_t reply_status; /* as the peer gave it; CRPC_E_DROPPED */
     uint16_t method;
     bool has_deadline;
+    uint64_t timeout_ns;
     bool cancel_asked;
     bool delivered; /* to the peer's application */
     bool replied;
     bool completed;
+    bool abandoned;  /* as the peer was told */
     bool may_vanish; /* it has not left at once, and its payload would go to an arena */
     int32_t status;
     uint32_t after_slot; /* what the peer's box must have there at least when the call comes */
@@ -191,6 +193,8 @@ enum sim_count {
     SIM_VANISHED,
     SIM_RINGS_GROWN,
     SIM_WINDOWS_BACK,
+    SIM_ABANDONED,
+    SIM_NOT_STARTED,
     SIM_DYNAMIC_CALLS,
     SIM_COUNTS
 };
@@ -209,6 +213,7 @@ struct sim {
     bool lanes;          /* some connections have them */
     struct random_generator lane_random;
     struct random_generator run_random; /* whether ops come one by one */
+    struct random_generator age_random; /* which engines are older */
     struct random_generator gather_random;
     uint32_t gather_percent; /* of the messages */
     int gather_fd;
@@ -235,6 +240,8 @@ void sim_finish_reservation(struct sim_side *side);
 /* sim_check.c */
 struct sim_side *sim_side_of(struct sim *sim, const struct sim_engine *engine, uint64_t handle);
 /* True if the connection may end badly: trouble, a close at once, or a leave with a time limit. */
+/* Both sides know of deadlines and of calls that are abandoned. */
+bool sim_tells(const struct sim_side *side);
 bool sim_excused(const struct sim_side *side);
 void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion *completion);
 void sim_check_views(struct sim *sim, struct sim_engine *engine);

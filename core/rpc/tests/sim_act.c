@@ -51,7 +51,8 @@ static struct sim_call *book_call(struct sim_side *side, const crpc_op *op)
     *call = (struct sim_call){.request_bytes = op->payload_bytes,
                               .reply_bytes_max = op->reply_bytes_max,
                               .method = op->method,
-                              .has_deadline = op->timeout_ns != 0};
+                              .has_deadline = op->timeout_ns != 0,
+                              .timeout_ns = op->timeout_ns};
     return call;
 }
 
@@ -231,7 +232,7 @@ static crpc_op choose_reply(struct sim *sim, struct sim_side *side, uint32_t ind
     op.flags = random_percent(&sim->base.random, 50) ? CRPC_OP_QUIET : 0;
     if (random_percent(&sim->base.random, 12)) {
         op.opcode = CRPC_OP_DROP;
-        op.status = 0;
+        op.status = op.status & 1 ? CRPC_E_NOT_STARTED : 0;
     } else {
         op.payload_bytes = choose_bytes(sim, book->reply_bytes_max);
     }
@@ -246,7 +247,10 @@ static void book_reply(struct sim_side *side, const crpc_op *op, uint32_t index)
     }
     book->replied = true;
     book->reply_bytes = op->payload_bytes;
-    book->reply_status = op->opcode == CRPC_OP_DROP ? CRPC_E_DROPPED : op->status;
+    book->reply_status = op->opcode != CRPC_OP_DROP            ? op->status
+                         : op->status == 0 || !sim_tells(side) ? CRPC_E_DROPPED
+                                                               : CRPC_E_NOT_STARTED;
+    side->sim->counts[SIM_NOT_STARTED] += book->reply_status == CRPC_E_NOT_STARTED;
     side->replies_submitted += !(op->flags & CRPC_OP_QUIET);
     memmove(&side->requests[index], &side->requests[index + 1],
             (--side->request_count - index) * sizeof(side->requests[0]));

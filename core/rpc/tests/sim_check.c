@@ -69,6 +69,35 @@ static void skip_vanished(struct sim_side *side, const crpc_completion *completi
     }
 }
 
+bool sim_tells(const struct sim_side *side)
+{
+    return !(
+        (side->engine->engine->features_left_out | side->peer->engine->engine->features_left_out) &
+        WIRE_FEATURE_DEADLINES);
+}
+
+/* A request that nobody waits for any more: its caller knows that. */
+static void take_abandoned(struct sim *sim, struct sim_side *side,
+                           const crpc_completion *completion)
+{
+    uint32_t index = 0;
+    while (index < side->request_count && side->requests[index].token != completion->token) {
+        index++;
+    }
+    if (index == side->request_count) {
+        simulation_fail(&sim->base, "a request is abandoned that is not open");
+        return;
+    }
+    struct sim_call *book = &side->peer->calls[side->requests[index].number];
+    if (!book->completed || book->status != completion->status || book->abandoned ||
+        !sim_tells(side)) {
+        simulation_fail(&sim->base, "request %u is said to be abandoned, with status %d",
+                        side->requests[index].number, completion->status);
+    }
+    book->abandoned = true;
+    sim->counts[SIM_ABANDONED]++;
+}
+
 static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_side *side,
                          const crpc_completion *completion)
 {
@@ -82,6 +111,12 @@ static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_
     if (completion->payload_bytes != book->request_bytes || completion->method != book->method ||
         completion->reply_bytes_max != book->reply_bytes_max) {
         simulation_fail(&sim->base, "request %u came out of order, or changed", number);
+    }
+    if (completion->user_data !=
+        (sim_tells(side) ? wire_time_ns(wire_time_code(book->timeout_ns)) : 0)) {
+        simulation_fail(&sim->base, "request %u says that its caller waits for %llu ns, not %llu",
+                        number, (unsigned long long)completion->user_data,
+                        (unsigned long long)book->timeout_ns);
     }
     if (book->delivered || !side->connected_seen || side->disconnected_seen || side->closed) {
         simulation_fail(&sim->base, "request %u came twice, too early or too late", number);
@@ -206,6 +241,9 @@ void sim_take(struct sim *sim, struct sim_engine *engine, const crpc_completion 
     switch (completion->kind) {
     case CRPC_COMPLETION_REQUEST:
         take_request(sim, engine, side, completion);
+        break;
+    case CRPC_COMPLETION_ABANDONED:
+        take_abandoned(sim, side, completion);
         break;
     case CRPC_COMPLETION_RESPONSE:
         take_response(sim, engine, side, completion);

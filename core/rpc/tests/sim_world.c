@@ -50,7 +50,11 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
         rpc_engine_create(engine->nic, NULL, &sim->base.log, &engine->handles, SIM_SIDES_MAX,
                           &sim->base.clock_ns, &engine->engine, &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
-    } else if (sim->late.one_in > 0) {
+        return;
+    }
+    engine->engine->features_left_out =
+        random_percent(&sim->age_random, 15) ? WIRE_FEATURE_DEADLINES : 0;
+    if (sim->late.one_in > 0) {
         late_times_add(&sim->late, &engine->cm);
         engine->engine->links.cm = &engine->cm;
     }
@@ -225,6 +229,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim_gather_open(sim, sim->base.seed ^ 0x67617468);
     sim_arena_choose(sim, sim->base.seed ^ 0x6172656e);
     random_seed(&sim->run_random, sim->base.seed ^ 0x72756e73);
+    random_seed(&sim->age_random, sim->base.seed ^ 0x616765);
     sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);

@@ -155,6 +155,8 @@ int main(int argc, char **argv)
                                         "calls taken out of their batch",
                                         "rings that grew",
                                         "windows given back",
+                                        "requests abandoned",
+                                        "calls not started",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
