@@ -105,6 +105,49 @@ static void cancel_by_user_data(void **state)
     assert_int_equal(fixture.completions[4].status, CRPC_E_NOT_FOUND);
 }
 
+/* A server hears how long a caller waits, and that it waits no more: until then there is time to say that nothing was done. */
+static void a_server_hears_of_its_callers(void **state)
+{
+    (void)state;
+    crpc_op op = fixture_call_op(1);
+    op.timeout_ns = UINT64_C(60000000000);
+    assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
+    crpc_completion request = fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+    assert_in_range(request.user_data, op.timeout_ns, op.timeout_ns + op.timeout_ns / 128);
+    assert_int_equal(request.endpoint_user_data, 4711);
+    crpc_op cancel = {
+        .opcode = CRPC_OP_CANCEL, .endpoint = fixture.left_endpoint, .token = op.user_data};
+    assert_int_equal(fixture_submit(fixture.left, &cancel, NULL, 0), CRPC_OK);
+    assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE).status,
+                     CRPC_E_CANCELED);
+    /* Who sleeps now sends it first. */
+    assert_int_equal(crpc_wait(fixture.left, 0), CRPC_E_TIMEOUT);
+    crpc_completion told = fixture_expect(fixture.right, CRPC_COMPLETION_ABANDONED);
+    assert_int_equal(told.token, request.token);
+    assert_int_equal(told.status, CRPC_E_CANCELED);
+    assert_int_equal(told.endpoint.bits, fixture.right_endpoint.bits);
+    assert_int_equal(fixture_reply(&request, "late", 0), CRPC_OK);
+
+    request = fixture_request(2, "q", 3);
+    assert_int_equal(request.user_data, 0);
+    crpc_op drop = {.opcode = CRPC_OP_DROP,
+                    .status = CRPC_E_NOT_STARTED,
+                    .endpoint = fixture.right_endpoint,
+                    .token = request.token};
+    assert_int_equal(fixture_submit(fixture.right, &drop, NULL, 0), CRPC_OK);
+    assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE).status,
+                     CRPC_E_NOT_STARTED);
+    request = fixture_request(3, "q", 3);
+    drop.token = request.token;
+    drop.status = CRPC_E_TIMEOUT; /* it says that this side ended the call */
+    assert_int_equal(fixture_submit(fixture.right, &drop, NULL, 0), CRPC_E_INVALID);
+    drop.status = 1;
+    assert_int_equal(fixture_submit(fixture.right, &drop, NULL, 0), CRPC_E_INVALID);
+    crpc_endpoint_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_endpoint_get_info(fixture.left, fixture.left_endpoint, &info), CRPC_OK);
+    assert_int_equal(info.features, 0x2);
+}
+
 static void a_deadline_is_never_early(void **state)
 {
     (void)state;
@@ -255,6 +298,7 @@ int main(void)
         WITH_FIXTURE(a_reply_longer_than_allowed_leaves_the_request_open),
         WITH_FIXTURE(drop_and_status),
         WITH_FIXTURE(cancel_by_user_data),
+        WITH_FIXTURE(a_server_hears_of_its_callers),
         WITH_FIXTURE(a_deadline_is_never_early),
         WITH_FIXTURE(close_and_disconnect_complete_what_is_pending),
         WITH_FIXTURE(both_sides_take_leave),
