@@ -31,6 +31,7 @@ type acceptor struct {
 
 	mutex   sync.Mutex
 	reason  Status
+	drains  map[*drain]struct{} // a Serve each
 	waiting []*ConnectRequest
 	arrived chan struct{} // of capacity 1: has a value when `waiting` may have something
 }
@@ -303,13 +304,77 @@ func (request *ConnectRequest) reject(op, name string, reason uint32) error {
 // shutdownGrace is how long Listener.Serve waits for clients to take leave.
 const shutdownGrace = time.Second
 
-// Serve accepts all peers, and answers their requests with `handler` until ctx is done. Then it
-// stops listening, lets the handlers finish as [Endpoint.Serve] does, disconnects its clients
+// drain is how a Serve ends.
+type drain struct {
+	begin func()      // ends it, as its ctx does
+	asked atomic.Bool // by Shutdown: handlers have no grace, but until this is closed:
+	limit chan struct{}
+	ended chan struct{} // closed when Serve returns
+	err   error         // what it returns; read after that
+}
+
+// within waits until `done`, and tells whether that came in time.
+func (d *drain) within(done <-chan struct{}, grace time.Duration) bool {
+	if d == nil || !d.asked.Load() {
+		return within(done, grace)
+	}
+	select {
+	case <-done:
+		return true
+	case <-d.limit:
+		return false
+	}
+}
+
+// Shutdown ends Serve gracefully: it stops listening, lets the handlers finish, and disconnects the clients when that is done. What
+// comes meanwhile is not begun: its callers get ErrNotStarted, which is safe to send again elsewhere. If ctx is done before, the
+// handlers' ctx is canceled, and the callers of those that do not end within a second are answered for them. So nothing
+// that came is left without an answer. Shutdown returns when Serve does: nil, or ErrBusy if not all handlers have ended. A
+// Listener that nobody serves is closed.
+func (listener *Listener) Shutdown(ctx context.Context) error {
+	const op = "shutdown"
+	a, err := listener.valid(op)
+	if err != nil {
+		return err
+	}
+	a.mutex.Lock()
+	var drains []*drain
+	for d := range a.drains {
+		drains = append(drains, d)
+	}
+	a.mutex.Unlock()
+	if len(drains) == 0 {
+		return listener.Close()
+	}
+	for _, d := range drains {
+		if !d.asked.Swap(true) {
+			go func(d *drain) {
+				select {
+				case <-ctx.Done():
+				case <-d.ended:
+				}
+				close(d.limit)
+			}(d)
+			d.begin()
+		}
+	}
+	for _, d := range drains {
+		<-d.ended
+		if err == nil && d.err != nil {
+			err = d.err
+		}
+	}
+	return err
+}
+
+// Serve accepts all peers, and answers their requests with `handler` until ctx is done, or
+// [Listener.Shutdown] is called. Then it stops listening, lets the handlers finish as [Endpoint.Serve] does, disconnects its clients
 // gracefully, and returns nil. It does the same, and returns an error, if the listener was closed by
 // somebody else or by a failure. ErrBusy means that not all handlers have ended.
 func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
-	if _, err := listener.valid(op); err != nil {
+	a, err := listener.valid(op)
+	if err != nil {
 		return err
 	}
 	if handler == nil {
@@ -317,13 +382,30 @@ func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	}
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	d := &drain{begin: func() { end(nil) }, limit: make(chan struct{}), ended: make(chan struct{})}
+	a.mutex.Lock()
+	if a.drains == nil {
+		a.drains = map[*drain]struct{}{}
+	}
+	a.drains[d] = struct{}{}
+	a.mutex.Unlock()
+	d.err = listener.serve(serving, end, d, handler)
+	a.mutex.Lock()
+	delete(a.drains, d)
+	a.mutex.Unlock()
+	close(d.ended)
+	return d.err
+}
+
+// serve is Serve. `serving` is what Serve's ctx or Shutdown ends, and `end` is told why it has ended otherwise.
+func (listener *Listener) serve(serving context.Context, end context.CancelCauseFunc, d *drain, handler Handler) error {
 	var clients sync.WaitGroup
 	busy := make(chan error, 1) // of the first client whose handlers do not end
 	for {
 		request, err := listener.AcceptRequest(serving)
 		if err != nil {
 			listener.Close()
-			if ctx.Err() != nil {
+			if serving.Err() != nil {
 				err = nil
 			}
 			end(err)
@@ -340,7 +422,7 @@ func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 		clients.Add(1)
 		go func() {
 			defer clients.Done()
-			if err := serveClient(serving, request, handler); err != nil {
+			if err := serveClient(serving, d, request, handler); err != nil {
 				select {
 				case busy <- err:
 				default:
@@ -351,7 +433,7 @@ func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 }
 
 // serveClient serves one client until ctx is done or the connection has ended. The error: some of its handlers have not ended.
-func serveClient(ctx context.Context, request *ConnectRequest, handler Handler) error {
+func serveClient(ctx context.Context, d *drain, request *ConnectRequest, handler Handler) error {
 	endpoint, err := request.Accept(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -360,7 +442,7 @@ func serveClient(ctx context.Context, request *ConnectRequest, handler Handler) 
 		return nil
 	}
 	defer endpoint.Close()
-	err = endpoint.Serve(ctx, handler)
+	err = endpoint.serve(ctx, d, handler)
 	if ctx.Err() != nil {
 		grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 		defer cancel()

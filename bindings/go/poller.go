@@ -339,6 +339,8 @@ func (p *poller) spread(completions []Completion) int {
 		c.replied(first)
 	case CompletionRequest:
 		c.request(first)
+	case CompletionAbandoned:
+		c.abandoned(first)
 	case CompletionRoom:
 		c.blocked = false
 		c.enlistLocking()

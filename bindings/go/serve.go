@@ -25,15 +25,20 @@ type Request struct {
 	place          uint64  // where the Payload is in the arena; 0 = it is a copy
 	arena          *region // of that
 	kept, released atomic.Bool
-	handled        bool // it is in serving.open; guarded by the connection's mutex, with the two below
+	deadline       time.Time       // when its caller waits no more; zero: it has not said
+	handlers       context.Context // of those that Serve runs; nil: it is Receive's
+	left           atomic.Int32    // why its caller waits no more, or OK: a Status; stored under the connection's mutex
+	made           atomic.Pointer[made]
+	open, handled  bool // it is in serving.open, and has a handler; guarded by the connection's mutex, with the two below
 	next, previous *Request
 }
 
 // Handler answers a request. It runs in a goroutine of its own. Its result is the reply. An error
 // becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError, also one that is
 // wrapped, becomes a reply with its status and payload. A panic also becomes such a reply, and Warn
-// reports it. ctx is canceled when the connection has ended, or when Serve has ended and the handler
-// has had its grace ([WithGrace]); context.Cause tells which. It has the values of Serve's ctx.
+// reports it. ctx is done when the caller of the request waits no more, as [Request.Context] says, when the connection has
+// ended, or when Serve has ended and the handler has had its grace ([WithGrace]); context.Cause tells which. It has the values
+// of Serve's ctx. A handler is not run for a request whose caller has gone before.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
 // DefaultGrace is how long handlers may go on when Serve has ended, unless [WithGrace] says
@@ -49,11 +54,21 @@ type serving struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	running   *sync.WaitGroup
-	open      *Request      // the first of those that handlers have and nobody has answered
+	open      *Request      // the first of those that nobody has answered
 	refuses   bool          // Serve has ended: nobody will take a request that comes now
 	receivers int           // that wait in Receive
 	backlog   []*Request    // that nobody has taken
 	arrived   chan struct{} // made by the first who waits; of capacity 1
+
+	receivedOnce sync.Once // what the contexts of requests end with that are Receive's:
+	receivedCtx  context.Context
+	endReceived  context.CancelCauseFunc
+}
+
+// received ends when the connection has. No mutex is needed.
+func (s *serving) received() context.Context {
+	s.receivedOnce.Do(func() { s.receivedCtx, s.endReceived = context.WithCancelCause(context.Background()) })
+	return s.receivedCtx
 }
 
 // stop tells the handlers that the connection is over, and why.
@@ -61,21 +76,28 @@ func (s *serving) stop(reason *Error) {
 	if s.cancel != nil {
 		s.cancel(reason.during("serve"))
 	}
+	s.received()
+	s.endReceived(reason.during("receive"))
 }
 
-// handle begins to handle a request. The connection's mutex is held, here and in answered.
-func (s *serving) handle(request *Request) {
-	request.handled, request.next, s.open = true, s.open, request
+// list notes a request that has come. The connection's mutex is held, here and in the two below.
+func (s *serving) list(request *Request) {
+	request.open, request.next, s.open = true, s.open, request
 	if request.next != nil {
 		request.next.previous = request
 	}
+}
+
+// handle begins to handle a request.
+func (s *serving) handle(request *Request) {
+	request.handled, request.handlers = true, s.ctx
 	s.running.Add(1)
-	go request.handle(s.ctx, s.handler, s.running)
+	go request.handle(s.handler, s.running)
 }
 
 // answered forgets a request whose answer is known.
 func (s *serving) answered(request *Request) {
-	if !request.handled {
+	if !request.open {
 		return
 	}
 	if request.previous != nil {
@@ -86,7 +108,7 @@ func (s *serving) answered(request *Request) {
 	if request.next != nil {
 		request.next.previous = request.previous
 	}
-	request.handled, request.next, request.previous = false, nil, nil
+	request.open, request.handled, request.next, request.previous = false, false, nil, nil
 }
 
 // request is what the poller calls for a CompletionRequest.
@@ -99,8 +121,12 @@ func (c *connection) request(completion *Completion) {
 	} else {
 		request.Payload = append([]byte{}, completion.View()...)
 	}
+	if completion.UserData != 0 {
+		request.deadline = time.Now().Add(time.Duration(completion.UserData))
+	}
 	c.mutex.Lock()
 	s := &c.serving
+	s.list(request)
 	refuses := s.refuses
 	switch {
 	case s.handler != nil:
@@ -114,7 +140,7 @@ func (c *connection) request(completion *Completion) {
 	c.mutex.Unlock()
 	if refuses {
 		request.unplaced()
-		request.fail("the request came too late: this side no longer serves")
+		request.DropNotStarted()
 	}
 }
 
@@ -126,12 +152,16 @@ func (request *Request) fail(why string) {
 // Serve answers the peer's requests with `handler`, including those that came before, until ctx is
 // done or the connection has ended; in the latter case it returns why.
 //
-// When ctx is done, requests that come later are refused: they are answered with
-// StatusHandlerFailed, until Serve or Receive is called again. Handlers that are running may finish
+// When ctx is done, requests that come later are refused: their callers get
+// ErrNotStarted, until Serve or Receive is called again. Handlers that are running may finish
 // for as long as [WithGrace] says. Then their ctx is canceled. The callers of those that do not end
 // within a second after that get StatusHandlerFailed. Serve returns nil if all handlers have ended,
 // and else ErrBusy: it has no means to end those.
 func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
+	return endpoint.serve(ctx, nil, handler)
+}
+
+func (endpoint *Endpoint) serve(ctx context.Context, d *drain, handler Handler) error {
 	const op = "serve"
 	c, err := endpoint.valid(op)
 	if err != nil {
@@ -178,7 +208,7 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 		case <-ctx.Done():
 		}
 	}
-	if busy := c.endHandlers(op, done, cancel); err == nil {
+	if busy := c.endHandlers(op, d, done, cancel); err == nil {
 		err = busy
 	}
 	return err
@@ -186,18 +216,21 @@ func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 
 // endHandlers gives the handlers time to finish, cancels those that take longer, and answers for those that do not end. `done` is
 // closed when all have ended.
-func (c *connection) endHandlers(op string, done <-chan struct{}, cancel context.CancelCauseFunc) error {
-	if within(done, c.grace) {
+func (c *connection) endHandlers(op string, d *drain, done <-chan struct{}, cancel context.CancelCauseFunc) error {
+	begun := time.Now()
+	if d.within(done, c.grace) {
 		return nil
 	}
-	cancel(errorf(op, ErrCanceled, "Serve ended %v ago, and the handler has not", c.grace))
+	cancel(errorf(op, ErrCanceled, "Serve ended %v ago, and the handler has not", time.Since(begun).Round(time.Millisecond)))
 	if within(done, canceledGrace) {
 		return nil
 	}
 	var left []*Request
 	c.mutex.Lock()
 	for request := c.serving.open; request != nil; request = request.next {
-		left = append(left, request)
+		if request.handled {
+			left = append(left, request)
+		}
 	}
 	c.mutex.Unlock()
 	for _, request := range left {
@@ -207,7 +240,7 @@ func (c *connection) endHandlers(op string, done <-chan struct{}, cancel context
 }
 
 // Receive waits for a request of the peer. It is an alternative to Serve, without a handler. If Serve
-// has ended before, requests are no longer refused.
+// has ended before, requests are no longer refused. What nobody waits for any more it skips.
 func (endpoint *Endpoint) Receive(ctx context.Context) (*Request, error) {
 	const op = "receive"
 	c, err := endpoint.valid(op)
@@ -236,6 +269,11 @@ func (endpoint *Endpoint) Receive(ctx context.Context) (*Request, error) {
 				signal(s.arrived)
 			}
 			c.mutex.Unlock()
+			if request.useless() {
+				request.Release()
+				request.DropNotStarted()
+				continue
+			}
 			return request, nil
 		}
 		c.mutex.Unlock()
@@ -290,6 +328,12 @@ func (request *Request) Drop() error {
 	return request.answer("drop", Op{Opcode: OpDrop, Flags: OpQuiet}, nil)
 }
 
+// DropNotStarted says that nothing was done of the request, as this side is about to stop, or has too much to do. Its caller gets
+// ErrNotStarted, and may send it again, here or elsewhere.
+func (request *Request) DropNotStarted() error {
+	return request.answer("drop", Op{Opcode: OpDrop, Flags: OpQuiet, Status: int32(ErrNotStarted)}, nil)
+}
+
 func (request *Request) answer(op string, answer Op, payload []byte) error {
 	c := request.connection
 	if c == nil || request.answered.Swap(true) {
@@ -314,14 +358,19 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 }
 
 // handle runs the handler and sends what it returned.
-func (request *Request) handle(ctx context.Context, handler Handler, running *sync.WaitGroup) {
+func (request *Request) handle(handler Handler, running *sync.WaitGroup) {
 	defer running.Done()
 	defer func() {
 		if !request.kept.Load() {
 			request.Release()
 		}
 	}()
-	reply, err := request.call(ctx, handler)
+	defer request.endContext()
+	if request.useless() {
+		request.DropNotStarted() // which nobody hears
+		return
+	}
+	reply, err := request.call(request.Context(), handler)
 	if request.answered.Load() {
 		return // the handler did it by itself
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,10 +76,7 @@ func TestHandlersFinishWithinTheirGrace(t *testing.T) {
 		if err == nil && string(reply) == "late" {
 			continue // Serve has not heard yet
 		}
-		var refused *copyrpc.ReplyError
-		if !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed || len(refused.Payload) == 0 {
-			t.Fatalf("a request that came too late: %q, %v", reply, err)
-		}
+		is(t, err, copyrpc.ErrNotStarted)
 		break
 	}
 	close(goOn)
@@ -166,16 +164,14 @@ func TestAnEndpointThatIsServedNoLongerRefusesRequests(t *testing.T) {
 	_, err := p.client.Call(limited(t), nil)
 	check(t, err)
 	stop()
-	var refused *copyrpc.ReplyError
 	ctx, cancel := context.WithTimeout(limited(t), 10*time.Second)
 	defer cancel()
-	if _, err = p.client.Call(ctx, nil); !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
-		t.Fatalf("a request that nobody serves: %v", err)
-	}
+	_, err = p.client.Call(ctx, nil)
+	is(t, err, copyrpc.ErrNotStarted)
 	// Served again, it takes them again, as soon as Serve has begun; and so it does if somebody receives.
 	stop = serve()
 	for patience := limited(t); ; {
-		if _, err = p.client.Call(patience, nil); !errors.As(err, &refused) {
+		if _, err = p.client.Call(patience, nil); !errors.Is(err, copyrpc.ErrNotStarted) {
 			break
 		}
 	}
@@ -226,8 +222,7 @@ func TestEveryRequestIsAnsweredWhenServeEnds(t *testing.T) {
 			defer all.Done()
 			for {
 				_, err := s.client.Call(limited(t), make([]byte, i))
-				var refused *copyrpc.ReplyError
-				if errors.As(err, &refused) || errors.Is(err, copyrpc.ErrDisconnected) || errors.Is(err, copyrpc.ErrClosing) {
+				if errors.Is(err, copyrpc.ErrNotStarted) || errors.Is(err, copyrpc.ErrDisconnected) || errors.Is(err, copyrpc.ErrClosing) {
 					return
 				} else if err != nil {
 					failed <- err
@@ -253,4 +248,96 @@ func TestEveryRequestIsAnsweredWhenServeEnds(t *testing.T) {
 			t.Errorf("the request under way of caller %d was lost", i)
 		}
 	}
+}
+
+// Everybody's calls are under way when the server is told to stop. Each is answered by its handler, or was not begun.
+func TestADrainLosesNothing(t *testing.T) {
+	const clients, callers = 3, 4
+	for drains := 0; drains < 10; drains++ {
+		var acted atomic.Int64
+		s := serveOne(t, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) {
+			acted.Add(1)
+			if request.Payload[0]%8 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			return request.Payload, nil
+		})
+		var answered, notStarted atomic.Int64
+		var all sync.WaitGroup
+		failed := make(chan error, clients*callers)
+		under := make(chan struct{}, clients*callers)
+		for i := 0; i < clients; i++ {
+			client, err := openContext(t).Dial(limited(t), s.listener.Address())
+			check(t, err)
+			defer client.Close()
+			for j := 0; j < callers; j++ {
+				all.Add(1)
+				go func() {
+					defer all.Done()
+					for n := 0; ; n++ {
+						if n == 5 {
+							under <- struct{}{}
+						}
+						switch _, err := client.Call(limited(t), []byte{byte(n)}); {
+						case err == nil:
+							answered.Add(1)
+						case errors.Is(err, copyrpc.ErrNotStarted):
+							notStarted.Add(1)
+						case errors.Is(err, copyrpc.ErrClosing) || errors.Is(err, copyrpc.ErrDisconnected):
+							return // it was not sent, or acted on and not answered: the counts tell
+						default:
+							failed <- err
+							return
+						}
+					}
+				}()
+			}
+		}
+		for i := 0; i < clients*callers; i++ {
+			came(t, under, "calls under way")
+		}
+		check(t, s.listener.Shutdown(limited(t)))
+		check(t, came(t, s.ended, "Serve"))
+		all.Wait()
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		default:
+		}
+		if acted.Load() != answered.Load() {
+			t.Fatalf("of %d calls that were acted on, %d were answered (%d were not begun)", acted.Load(), answered.Load(), notStarted.Load())
+		}
+		came(t, s.client.Done(), "the connection's end")
+	}
+}
+
+func TestShutdownEndsHandlersWhenItsTimeIsUp(t *testing.T) {
+	begun := make(chan struct{})
+	s := serveOne(t, func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
+		close(begun)
+		<-ctx.Done()
+		var cause *copyrpc.Error
+		if !errors.As(context.Cause(ctx), &cause) {
+			return nil, fmt.Errorf("no cause: %v", context.Cause(ctx))
+		}
+		return []byte(cause.Status.Name()), nil
+	}, copyrpc.WithGrace(copyrpc.Forever))
+	underWay := s.call(t, "?")
+	came(t, begun, "the request")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	check(t, s.listener.Shutdown(ctx))
+	if got := came(t, underWay, "the request under way"); got != "CRPC_E_CANCELED<nil>" {
+		t.Fatalf("the request under way: %s", got)
+	}
+	check(t, came(t, s.ended, "Serve"))
+	is(t, s.listener.Shutdown(ctx), copyrpc.ErrClosed)
+}
+
+func TestShutdownOfAListenerThatNobodyServes(t *testing.T) {
+	listener, err := openContext(t).Listen(host() + ":0")
+	check(t, err)
+	check(t, listener.Shutdown(limited(t)))
+	_, err = listener.Accept(limited(t))
+	is(t, err, copyrpc.ErrClosed)
 }

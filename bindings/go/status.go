@@ -55,6 +55,7 @@ const (
 	ErrNotReady     Status = C.CRPC_E_NOT_READY    // the peer had no receive
 	ErrFlushed      Status = C.CRPC_E_FLUSHED      // the queue failed before; whether the op was done is not known
 	ErrDevice       Status = C.CRPC_E_DEVICE       // this device refused the op
+	ErrNotStarted   Status = C.CRPC_E_NOT_STARTED  // the peer did nothing of the request: it can be sent again
 )
 
 // Error explains the status and, where possible, says what to do about it.
