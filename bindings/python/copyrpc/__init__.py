@@ -62,6 +62,7 @@ from .errors import (
     NoRoom,
     NotFound,
     NotReady,
+    NotStarted,
     ProtocolError,
     Refused,
     RemoteError,
@@ -86,6 +87,7 @@ OP_AFTER: int = _lib.CRPC_OP_AFTER
 OP_REGION: int = _lib.CRPC_OP_REGION
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_PLACED: int = _lib.CRPC_COMPLETION_PLACED
+COMPLETION_ABANDONED: int = _lib.CRPC_COMPLETION_ABANDONED
 COMPLETION_REPLY: int = _lib.CRPC_COMPLETION_REPLY
 COMPLETION_CANCEL: int = _lib.CRPC_COMPLETION_CANCEL
 COMPLETION_REQUEST: int = _lib.CRPC_COMPLETION_REQUEST
@@ -184,6 +186,7 @@ __all__ = [
     "CHANNEL_MORE",
     "CHANNEL_RECEIVE",
     "CHANNEL_SEND",
+    "COMPLETION_ABANDONED",
     "COMPLETION_CANCEL",
     "COMPLETION_DETAIL",
     "COMPLETION_GRH",
@@ -259,6 +262,7 @@ __all__ = [
     "NoRoom",
     "NotFound",
     "NotReady",
+    "NotStarted",
     "OP_AFTER",
     "OP_CALL",
     "OP_CANCEL",

@@ -286,6 +286,11 @@ class Door(Closing, Generic[C, O]):
     def close(self) -> None:
         """Stops listening. Connections stay until they or their context are closed. Closing twice
         does no harm."""
+        self._stop_listening()
+        if self._owns_context:
+            self._context.close()
+
+    def _stop_listening(self) -> None:
         pump = self._pump
         if pump._pointer is not None and not self._closed:
             with pump._use as pointer:
@@ -297,8 +302,6 @@ class Door(Closing, Generic[C, O]):
                     if self._handle is not None:
                         lib.crpc_listener_close(pointer, self._handle[0])
                     pump._wake_ready()
-        if self._owns_context:
-            self._context.close()
 
     def __repr__(self) -> str:
         return f"<copyrpc.{type(self).__name__} {self.address or 'without an address'}{' closed' if self._closed else ''}>"

@@ -45,6 +45,7 @@ class Endpoint(Lane, Requests):
         self._options = options
         self._listener = listener
         self._arena: Optional[RegionSlice] = None  # which the peer was lent
+        self._left: dict[int, int] = {}  # requests that are open, and whose callers wait no more: why
         context._endpoints[bits] = self
 
     # ---- Events, with the lock ----
@@ -87,6 +88,15 @@ class Endpoint(Lane, Requests):
             self._pump._put(taker._queue, PlacedRequest(self, record, self._arena))
         else:
             self._pump._put(taker._queue, Request(self, record))
+
+    def _abandoned(self, token: int, status: int) -> None:
+        self._left[token] = status
+        pump = self._pump
+        if pump._tasks and pump._attachment is not None and not pump._attachment.loop.is_closed():
+            pump._attachment.loop.call_soon_threadsafe(pump._cancel_abandoned)
+
+    def _drained(self) -> list[Endpoint]:
+        return [self]
 
     # ---- Calls ----
 

@@ -79,6 +79,10 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
         if self._auto_accept:
             raise error_of(lib.CRPC_E_STATE, "this listener accepts by itself; make it with auto_accept=False")
 
+    def _drained(self) -> list[Endpoint]:
+        self._stop_listening()
+        return list(self.endpoints)
+
     # ---- Connections ----
 
     def next_connection(self, timeout: Optional[float] = None) -> Optional[ConnectionRequest]:

@@ -32,6 +32,8 @@ from ._records import COMPLETION, MARK, OP
 from .errors import CopyrpcError, error_of
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._arrays import Batch
     from ._asyncio import Attachment
     from ._call import Call
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from ._endpoint import Endpoint
     from ._queue import BaseQueue
     from ._region import Region
+    from ._request import Request
     from ._reserve import Reservation
     from ._transfer import Buffer
     from ._work_array import WorkArray
@@ -57,6 +60,7 @@ RECEIVED: int = lib.CRPC_COMPLETION_RECEIVED
 RAIL: int = lib.CRPC_COMPLETION_RAIL
 WORK: int = lib.CRPC_COMPLETION_WORK
 SRQ_LIMIT: int = lib.CRPC_COMPLETION_SRQ_LIMIT
+ABANDONED: int = lib.CRPC_COMPLETION_ABANDONED
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
 AGAIN: int = lib.CRPC_E_AGAIN
@@ -155,6 +159,7 @@ class Pump:
         self._ids = Tally()  # in user_data with MARK
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
+        self._tasks: list[dict[asyncio.Task[None], Request]] = []  # of each aserve
         self._endpoints: dict[int, Endpoint] = {}
         self._channels: dict[int, Channel] = {}
         self._queues: dict[int, BaseQueue] = {}
@@ -275,6 +280,13 @@ class Pump:
                 self._keep(record)
             else:
                 connection._request(record)
+        elif kind == ABANDONED:
+            if connection is None:
+                pass  # closed in the meantime
+            elif endpoint_user_data & MARK:
+                self._keep(record)
+            else:
+                connection._abandoned(token, status)
         elif kind == ROOM and of_call:
             self._room += 1
             if connection is not None:
@@ -317,6 +329,13 @@ class Pump:
             works.native.next = following
             following = works.native
         self._sorted.poll.works = following
+
+    def _cancel_abandoned(self) -> None:
+        """In the loop: tasks of requests whose callers wait no more."""
+        for tasks in self._tasks:
+            for task, request in list(tasks.items()):
+                if request.endpoint._left and request.abandoned:
+                    task.cancel()
 
     def _give_back_soon(self, bits: int, payload: int) -> None:
         """At the next poll, for which it wakes who sleeps: the peer may wait for just this place, and sends nothing that would. From

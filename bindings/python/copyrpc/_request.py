@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Optio
 
 from . import _asyncio
 from ._call import Call
+from ._drain import Drain
 from ._guards import take, through
 from ._message import Message
 from ._native import ffi, lib
@@ -41,7 +42,7 @@ _log = logging.getLogger("copyrpc")
 class Request(Message):
     """A request of the peer. Answer it with reply() or drop()."""
 
-    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered")
+    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered", "_deadline_ns")
 
     def __init__(self, endpoint: Endpoint, record: tuple[int, ...], *, stays: bool = False) -> None:
         super().__init__(endpoint._pump, record[7], record[8], stays=stays)
@@ -50,10 +51,31 @@ class Request(Message):
         self.reply_bytes_max = record[9]
         self._token = record[6]
         self._answered: bool = False
+        self._deadline_ns = time.monotonic_ns() + record[5] if record[5] else 0
 
     @property
     def answered(self) -> bool:
         return self._answered
+
+    @property
+    def deadline(self) -> Optional[float]:
+        """When its caller waits no more, as a time of time.monotonic(); None: it did not say."""
+        return self._deadline_ns / 1e9 if self._deadline_ns else None
+
+    @property
+    def abandoned(self) -> bool:
+        """Tells whether its caller waits no more: it has canceled its call, or its deadline has passed; or the connection has
+        ended. Tasks of aserve are canceled then. A handler of serve can look now and then, as it is told only while somebody
+        polls the context. An answer is still due, but nobody sees it."""
+        return (
+            self._token in self.endpoint._left
+            or self.endpoint._error is not None
+            or (self._deadline_ns != 0 and time.monotonic_ns() >= self._deadline_ns)
+        )
+
+    def _useless(self) -> bool:
+        """Tells whether it was abandoned, as far as that is known; the clock is looked at only if somebody has left."""
+        return bool(self.endpoint._left) and self.abandoned
 
     def _check_open(self, what: str) -> None:
         if self._answered:
@@ -62,12 +84,24 @@ class Request(Message):
             raise self.endpoint._error_again()
 
     def _answer(self, opcode: int, status: int, payload: Any, size: int, what: str, flags: int = QUIET) -> None:
-        pump = self._pump
-        with pump._use:
-            self._check_open(what)
-            op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
-            pump._submit_one(self.endpoint, op, payload, None, what)
-            self._answered = True
+        with self._pump._use:
+            self._answer_held(opcode, status, payload, size, what, flags)
+
+    def _answer_held(self, opcode: int, status: int, payload: Any, size: int, what: str, flags: int) -> None:
+        """Called with the lock held."""
+        self._check_open(what)
+        op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
+        self._pump._submit_one(self.endpoint, op, payload, None, what)
+        self._answered = True
+        self.endpoint._left.pop(self._token, None)
+
+    def _drop_useless(self) -> None:
+        """Nobody waits for the answer, but one is due, if its peer is still there. Called with the lock held."""
+        if not self._answered and self.endpoint._error is None:
+            try:
+                self._answer_held(DROP, lib.CRPC_E_NOT_STARTED, ffi.NULL, 0, "drop", QUIET)
+            except CopyrpcError:
+                pass  # its peer has gone meanwhile
 
     def _reply_from(self, payload: RegionSlice, status: int, after: bool) -> Call:
         """Answers with a part of a region. The Call ends when it may change."""
@@ -85,6 +119,7 @@ class Request(Message):
             try:
                 pump._submit_one(self.endpoint, op, pinned, None, "reply")
                 self._answered = True
+                self.endpoint._left.pop(self._token, None)
             except BaseException:
                 if not self._answered:
                     pump._pending.pop(sent._id, None)
@@ -141,9 +176,10 @@ class Request(Message):
             raise error_of(lib.CRPC_E_STALE, "reserve: this request was answered before")
         return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
 
-    def drop(self) -> None:
-        """Drops the request without an answer: the caller gets Dropped."""
-        self._answer(DROP, 0, ffi.NULL, 0, "drop")
+    def drop(self, *, not_started: bool = False) -> None:
+        """Drops the request without an answer: the caller gets Dropped. With `not_started` it gets NotStarted: nothing was done
+        of the request, and it can be sent again, here or elsewhere."""
+        self._answer(DROP, lib.CRPC_E_NOT_STARTED if not_started else 0, ffi.NULL, 0, "drop")
 
     def _fail(self, error: Exception) -> None:
         """A handler raised this. Answers with it, if an answer is still possible. Logs the
@@ -235,21 +271,27 @@ class Requests:
         self._pump = pump
         self._queue: deque[Request] = deque()
         self._stopped = False
+        self._grace: Optional[float] = None  # of stop()
 
     def _over(self) -> bool:
         """Tells whether no more requests can come."""
+        raise NotImplementedError
+
+    def _drained(self) -> list[Endpoint]:
+        """Takes no more connections. Returns those that are to be disconnected."""
         raise NotImplementedError
 
     def _ready(self) -> bool:
         return bool(self._queue) or self._stopped or self._over()
 
     def _take(self, held: list[Request]) -> Optional[Request]:
-        """The next request, which is also put in `held`, in the same step."""
+        """The next request, which is also put in `held`, in the same step. Called with the lock held."""
         while self._queue and not self._stopped:
             request = take(self._queue, held)
-            if request.endpoint._error is None:
+            if request.endpoint._error is None and not request._useless():
                 return request
-            request._answered = True  # its peer has gone
+            request._drop_useless()
+            request._answered = True
             held.remove(request)
             request.release()
         return None
@@ -270,7 +312,7 @@ class Requests:
 
     def receive(self, timeout: Optional[float] = None) -> Optional[Request]:
         """Waits for the next request. Returns None when no more can come: after stop() or close(),
-        or when the peer has disconnected."""
+        or when the peer has disconnected. Requests whose callers wait no more are skipped."""
         limit = timeout_ns(timeout)
         deadline = time.monotonic_ns() + limit if limit else None
         held: list[Request] = []
@@ -287,9 +329,15 @@ class Requests:
                 through(self._put_back, held)
             raise
 
-    def stop(self) -> None:
+    def stop(self, grace: Optional[float] = None) -> None:
         """Makes serve() return, or receive() return None, once. May be called from another thread
-        or from a signal handler."""
+        or from a signal handler. With `grace`, serve() and aserve() end the service before they return: no more connections are
+        accepted; handlers that run may finish, those of aserve in at most so many seconds; requests that have not begun are dropped as
+        not started, so that their callers can send them again elsewhere; then the connections are disconnected."""
+        if grace is not None:
+            if not isinstance(grace, (int, float)) or not 0 <= grace < float("inf"):
+                raise ValueError(f"the grace is a number of seconds, not {grace!r}")
+            self._grace = float(grace)
         self._stopped = True
         pump = self._pump
         if pump._pointer is not None:
@@ -298,6 +346,10 @@ class Requests:
                 waiter.wake()
             if pump._attachment is not None and not pump._attachment.loop.is_closed():
                 pump._attachment.loop.call_soon_threadsafe(pump._attachment.wake_ready)
+
+    def _take_grace(self) -> float:
+        grace, self._grace = self._grace, None
+        return grace or 0.0
 
     def serve(self, handler: Handler) -> None:
         """Answers requests one after the other until no more can come. The handler returns the
@@ -314,6 +366,8 @@ class Requests:
                     return
                 raise
             if request is None:
+                if self._grace is not None:
+                    Drain(self, self._take_grace()).run()
                 return
             try:
                 try:
@@ -350,9 +404,10 @@ class Requests:
                 raise
             held: list[Request] = []
             try:
-                request = self._take(held)
-                if request is not None or self._ended():
-                    return request
+                with self._pump._use:
+                    request = self._take(held)
+                    if request is not None or self._ended():
+                        return request
             except BaseException:
                 if held:
                     through(self._put_back, held)
@@ -360,8 +415,8 @@ class Requests:
 
     async def aserve(self, handler: AsyncHandler, *, requests_max: int = 1024) -> None:
         """Does the same as serve, for coroutines. Each request gets a task of its own. At most
-        `requests_max` tasks run at once; other requests wait in the queue. When aserve ends, it
-        cancels the tasks that still run, and waits until they have ended."""
+        `requests_max` tasks run at once; other requests wait in the queue. The task of a request whose caller waits no more is
+        canceled. When aserve ends, it cancels the tasks that still run, and waits until they have ended; see stop()."""
         number(requests_max, "requests_max", 1, 0xFFFFFFFF)
         tasks: dict[asyncio.Task[None], Request] = {}
 
@@ -381,12 +436,15 @@ class Requests:
                 with self._pump._use:
                     self._pump._wake_ready()
 
+        self._pump._tasks.append(tasks)
         try:
             while True:
                 if len(tasks) >= requests_max:
                     await _asyncio.wait(self._pump, has_room)
                 request = await self.areceive()
                 if request is None:
+                    if self._grace is not None:
+                        await Drain(self, self._take_grace()).arun(list(tasks))
                     return
                 task = asyncio.ensure_future(self._answer_by(handler, request))
                 tasks[task] = request
@@ -399,6 +457,7 @@ class Requests:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+            self._pump._tasks.remove(tasks)
 
     async def _answer_by(self, handler: AsyncHandler, request: Request) -> None:
         with request:

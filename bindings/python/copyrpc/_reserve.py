@@ -190,6 +190,7 @@ class ReplyReservation(Reservation):
         with self._endpoint._pump._use:
             self._commit(self._size(payload_bytes))
             self._request._answered = True
+            self._request.endpoint._left.pop(self._request._token, None)
 
 
 R = TypeVar("R", bound=Reservation)

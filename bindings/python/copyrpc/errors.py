@@ -145,6 +145,10 @@ class Dropped(CopyrpcError):
     """The peer dropped the request without an answer."""
 
 
+class NotStarted(CopyrpcError):
+    """The peer did nothing of the request, as it is about to stop: it can be sent again, here or elsewhere."""
+
+
 class NotFound(CopyrpcError, LookupError):
     """Nothing matches."""
 
@@ -207,6 +211,7 @@ _families: dict[int, type[CopyrpcError]] = {
     lib.CRPC_E_NOT_READY: NotReady,
     lib.CRPC_E_FLUSHED: Flushed,
     lib.CRPC_E_DEVICE: DeviceFailed,
+    lib.CRPC_E_NOT_STARTED: NotStarted,
 }
 
 _nearest_errno: dict[int, int] = {

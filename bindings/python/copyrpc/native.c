@@ -391,7 +391,8 @@ static int for_application(const crpc_completion *completion)
     if (is_of_op(completion)) {
         return !(completion->user_data & COPYRPC_NATIVE_MARK);
     }
-    return completion->kind == CRPC_COMPLETION_REQUEST &&
+    return (completion->kind == CRPC_COMPLETION_REQUEST ||
+            completion->kind == CRPC_COMPLETION_ABANDONED) &&
            (completion->endpoint_user_data & COPYRPC_NATIVE_MARK) != 0;
 }
 
