@@ -138,15 +138,18 @@ struct link_cancel {
 
 struct link_group {
     const struct link_service *service;
-    struct nic *nic;     /* nic of each link's first queue pair */
-    bool dynamic;        /* these queue pairs are dynamic, and those of the peers */
+    struct nic *nic; /* nic of each link's first queue pair */
+    bool dynamic;    /* these queue pairs are dynamic, and those of the peers */
+    /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
+     * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
+    bool attention;
     struct cm *cm;       /* NULL: nobody connects by rdma_cm, or watches the devices */
+    uint64_t now_ns;     /* 0 = the clock was not read in this call of the API */
+    struct wheel wheel;  /* what a poll looks at of it, and all before it, are a cache line */
     struct list cm_ring; /* of the groups with this cm */
     struct log *log;
     struct handles *handles;
     const uint64_t *virtual_clock_ns;
-    uint64_t now_ns; /* 0 = the clock was not read in this call of the API */
-    struct wheel wheel;
     uint32_t idle_timers; /* those of the wheel that belong to idle links */
     uint32_t lazy_polls;  /* that have not read the clock, since only idle timers were set */
 
@@ -159,9 +162,6 @@ struct link_group {
     uint32_t cancels_tail;
     int32_t device_events[LINK_DEVICE_EVENTS_MAX];
     uint32_t device_event_count;
-    /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
-     * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
-    bool attention;
 };
 
 /* Everything that the arguments point to stays the caller's and must outlive the group.
