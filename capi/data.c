@@ -138,7 +138,11 @@ static __attribute__((noinline)) int32_t submit_any(const crpc_context *context,
 int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, const void *payload,
                     uint64_t payload_bytes, int32_t *reason)
 {
-    if (unlikely(count != 1 || !context || !ops || (!payload && payload_bytes > 0))) {
+    /* A branch for each: of the first two, the compiler would make one of six instructions. */
+    if (unlikely(count != 1)) {
+        return submit_any(context, ops, count, payload, payload_bytes, reason);
+    }
+    if (unlikely(!context || !ops || (!payload && payload_bytes > 0))) {
         return submit_any(context, ops, count, payload, payload_bytes, reason);
     }
     struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
