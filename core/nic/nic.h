@@ -163,6 +163,8 @@ struct nic_queue_pair_stats {
     uint64_t doorbells;
     uint64_t signaled_wqes;
     uint64_t inline_wqes;
+    /* To be added to wqes, doorbells and inline_wqes: a driver may count what post_written posts here instead. */
+    uint64_t written;
 };
 
 /* The part of a queue pair that all drivers share. A driver's own struct begins with it.
@@ -181,8 +183,13 @@ struct nic_queue_pair {
     uint32_t completed;
     uint32_t unsignaled; /* WQEs posted since the last signaled one */
     bool failed;         /* in the error state, or about to be */
+    /* Where the payload of the next WQE may be written: NIC_PLACE_BYTES. It stays valid until something is posted or polled. NULL = nowhere
+     * now. */
+    uint8_t *place;
     struct nic_queue_pair_stats stats;
 };
+
+#define NIC_PLACE_BYTES 192u
 
 static inline uint32_t nic_send_room(const struct nic_queue_pair *queue_pair)
 {
@@ -318,6 +325,11 @@ struct nic_operations {
      * reported. */
     void (*post_write_immediate)(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
+    /* The same with NIC_POST_RING for a payload of 1 to NIC_PLACE_BYTES that has been written to queue_pair->place, which is not NULL:
+     * nothing is copied. Returns 1, how many were posted, so that who has nothing else to do needs no frame for that. NULL = this
+     * driver's queue pairs have no place. */
+    uint32_t (*post_written)(struct nic_queue_pair *queue_pair, uint64_t remote_address,
+                             uint32_t remote_key, uint32_t bytes, uint32_t immediate);
     /* The peer is not notified, and no receive is used. The data has arrived when the receive of a
      * later WRITE with immediate on this queue pair completes. transfer->immediate is ignored. */
     void (*post_write)(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,
@@ -472,18 +484,28 @@ static inline bool nic_post_begin(const struct nic_queue_pair *queue_pair,
     return true;
 }
 
-/* Counts the WQE that is being posted. Returns true if it must be signaled. */
-static inline bool nic_post_count(struct nic_queue_pair *queue_pair, uint32_t flags)
+/* Returns true if the WQE that is being posted must be signaled, since so many before it were not. */
+static inline bool nic_post_signals(struct nic_queue_pair *queue_pair)
 {
-    queue_pair->posted++;
-    queue_pair->stats.wqes++;
-    if (!(flags & NIC_POST_SIGNALED) &&
-        ++queue_pair->unsignaled < queue_pair->nic->signal_interval) {
+    if (likely(++queue_pair->unsignaled < queue_pair->nic->signal_interval)) {
         return false;
     }
     queue_pair->unsignaled = 0;
     queue_pair->stats.signaled_wqes++;
     return true;
+}
+
+/* Counts the WQE that is being posted. Returns true if it must be signaled. */
+static inline bool nic_post_count(struct nic_queue_pair *queue_pair, uint32_t flags)
+{
+    queue_pair->posted++;
+    queue_pair->stats.wqes++;
+    if (flags & NIC_POST_SIGNALED) {
+        queue_pair->unsignaled = 0;
+        queue_pair->stats.signaled_wqes++;
+        return true;
+    }
+    return nic_post_signals(queue_pair);
 }
 
 #endif

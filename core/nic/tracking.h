@@ -23,8 +23,12 @@
 #ifndef CORE_NIC_TRACKING_H
 #define CORE_NIC_TRACKING_H
 
+#include <assert.h>
+#include <endian.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/compiler.h"
 
@@ -67,16 +71,28 @@ static inline struct tracking_entry *tracking_at(const struct tracking *tracking
     return &tracking->entries[position & tracking->mask];
 }
 
+/* Notes a WQE of so many blocks at the position. That is all that a sparse table needs. */
+static inline void tracking_note(const struct tracking *tracking, uint32_t position,
+                                 uint32_t blocks, uint64_t user_data, enum tracking_state state,
+                                 uint8_t opcode)
+{
+    struct tracking_entry *entry = tracking_at(tracking, position);
+    /* One store. */
+    const uint16_t state_and_opcode = htole16((uint16_t)(state | (uint32_t)opcode << 8));
+    static_assert(offsetof(struct tracking_entry, opcode) ==
+                      offsetof(struct tracking_entry, state) + 1,
+                  "side by side");
+    entry->user_data = user_data;
+    entry->position = position;
+    entry->blocks = (uint16_t)blocks;
+    memcpy(&entry->state, &state_and_opcode, sizeof(state_and_opcode));
+}
+
 /* Notes that a WQE was posted at [position, end). */
 static inline void tracking_post_op(struct tracking *tracking, uint32_t position, uint32_t end,
                                     uint64_t user_data, enum tracking_state state, uint8_t opcode)
 {
-    struct tracking_entry *entry = tracking_at(tracking, position);
-    entry->user_data = user_data;
-    entry->position = position;
-    entry->blocks = (uint16_t)(end - position);
-    entry->state = (uint8_t)state;
-    entry->opcode = opcode;
+    tracking_note(tracking, position, end - position, user_data, state, opcode);
     tracking->producer = end;
 }
 

@@ -383,10 +383,11 @@ static bool quiet(const struct link *link)
 static void fold_queue_pair_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 {
     if (endpoint->link.queue_pair) {
-        stats->send_wqes += endpoint->link.queue_pair->stats.wqes;
-        stats->doorbells += endpoint->link.queue_pair->stats.doorbells;
-        stats->signaled_wqes += endpoint->link.queue_pair->stats.signaled_wqes;
-        stats->inline_wqes += endpoint->link.queue_pair->stats.inline_wqes;
+        const struct nic_queue_pair_stats *more = &endpoint->link.queue_pair->stats;
+        stats->send_wqes += more->wqes + more->written;
+        stats->doorbells += more->doorbells + more->written;
+        stats->signaled_wqes += more->signaled_wqes;
+        stats->inline_wqes += more->inline_wqes + more->written;
     }
 }
 

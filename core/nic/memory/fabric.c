@@ -20,11 +20,11 @@ static struct memory_fabric *default_fabric;
     .queue_pair_destroy = memory_queue_pair_destroy,                                               \
     .queue_pair_address = memory_queue_pair_address,                                               \
     .queue_pair_connect = memory_queue_pair_connect, .queue_pair_fail = memory_queue_pair_fail,    \
-    .post_write_immediate = memory_post_write_immediate, .post_write = memory_post_write,          \
-    .post_foreign_write = memory_post_foreign_write, .post_read = memory_post_read,                \
-    .post_pieces = memory_post_pieces, .ring_doorbell = memory_ring_doorbell, .poll = memory_poll, \
-    .refill = memory_refill, .arm = memory_arm, .disarm = memory_disarm,                           \
-    .queues = &memory_queue_operations
+    .post_write_immediate = memory_post_write_immediate, .post_written = memory_post_written,      \
+    .post_write = memory_post_write, .post_foreign_write = memory_post_foreign_write,              \
+    .post_read = memory_post_read, .post_pieces = memory_post_pieces,                              \
+    .ring_doorbell = memory_ring_doorbell, .poll = memory_poll, .refill = memory_refill,           \
+    .arm = memory_arm, .disarm = memory_disarm, .queues = &memory_queue_operations
 
 const struct nic_operations nic_memory_operations = {
     MEMORY_OPERATIONS,

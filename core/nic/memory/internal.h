@@ -245,6 +245,8 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair,
 int32_t memory_queue_pair_connect(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
 void memory_queue_pair_fail(struct nic_queue_pair *queue_pair);
+uint32_t memory_post_written(struct nic_queue_pair *queue_pair, uint64_t remote_address,
+                             uint32_t remote_key, uint32_t bytes, uint32_t immediate);
 void memory_post_write_immediate(struct nic_queue_pair *queue_pair,
                                  const struct nic_transfer *transfer, uint32_t flags);
 void memory_post_write(struct nic_queue_pair *queue_pair, const struct nic_transfer *transfer,

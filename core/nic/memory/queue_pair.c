@@ -177,6 +177,17 @@ void memory_queue_pair_update(struct memory_queue_pair *queue_pair)
                        !queue_pair->severed;
 }
 
+/* Where the next WQE has its payload. */
+static void find_place(struct memory_queue_pair *queue_pair)
+{
+    const uint32_t slot = queue_pair->base.posted & queue_pair->wqe_mask;
+    const bool has = queue_pair->inline_bytes && queue_pair->inline_stride >= NIC_PLACE_BYTES &&
+                     !queue_pair->dynamic.pair;
+
+    queue_pair->base.place =
+        has ? queue_pair->inline_bytes + (size_t)slot * queue_pair->inline_stride : NULL;
+}
+
 int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
@@ -203,6 +214,7 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                                      : peer->packet_sequence_number);
     base->peer_number = peer->queue_pair_number;
     queue_pair->connected = true;
+    find_place(queue_pair);
     memory_queue_pair_update(queue_pair);
     return CRPC_OK;
 }
@@ -212,6 +224,7 @@ void memory_queue_pair_fail(struct nic_queue_pair *base)
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
 
     base->failed = true;
+    base->place = NULL;
     queue_pair->rung = base->posted; /* all that was posted is flushed, rung or not */
     leave_initiators(queue_pair);
     memory_die(queue_pair);
@@ -252,6 +265,7 @@ static struct memory_wqe *post(struct nic_queue_pair *base, enum memory_opcode o
         flags |= NIC_POST_SIGNALED;
     }
     wqe->signaled = nic_post_count(base, flags);
+    find_place(queue_pair);
     return wqe;
 }
 
@@ -281,6 +295,26 @@ void memory_post_write_immediate(struct nic_queue_pair *base, const struct nic_t
     if (flags & NIC_POST_RING) {
         memory_ring_doorbell(base);
     }
+}
+
+uint32_t memory_post_written(struct nic_queue_pair *base, uint64_t remote_address,
+                             uint32_t remote_key, uint32_t bytes, uint32_t immediate)
+{
+    const struct nic_transfer transfer = {.remote_address = remote_address,
+                                          .remote_key = remote_key,
+                                          .bytes = bytes,
+                                          .immediate = immediate};
+    uint8_t *place = base->place;
+    struct memory_wqe *wqe;
+
+    memory_require(place && bytes > 0 && bytes <= NIC_PLACE_BYTES, "%u bytes written to %s place",
+                   bytes, place ? "a" : "no");
+    wqe = post(base, MEMORY_WRITE_IMMEDIATE, &transfer, 0);
+    wqe->inlined = true;
+    wqe->payload = place;
+    base->stats.inline_wqes++;
+    memory_ring_doorbell(base);
+    return 1;
 }
 
 void memory_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,

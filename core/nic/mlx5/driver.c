@@ -21,6 +21,7 @@ const struct nic_operations mlx5_operations = {
     .queue_pair_connect = device_queue_pair_connect,
     .queue_pair_fail = mlx5_queue_pair_fail,
     .post_write_immediate = mlx5_post_write_immediate,
+    .post_written = mlx5_post_written,
     .post_write = mlx5_post_write,
     .post_foreign_write = mlx5_post_foreign_write,
     .post_read = mlx5_post_read,

@@ -64,10 +64,7 @@ void mlx5_dynamic_ring(struct nic_queue_pair *base)
 {
     const struct mlx5_dynamic *dynamic = to_mlx5_dynamic(base);
     if (likely(dynamic->dynamic.initiator)) {
-        struct send_queue *queue = &sender(dynamic)->queue;
-        const uint64_t before = queue->rings;
-        send_queue_ring(queue);
-        base->stats.doorbells += queue->rings - before;
+        base->stats.doorbells += send_queue_ring(&sender(dynamic)->queue);
     }
 }
 

@@ -50,18 +50,16 @@ struct mlx5_nic {
     uint32_t library_wqe_bytes; /* what libmlx5 counts for a send WQE */
 };
 
-/* Batches of calls are so many bytes, or a multiple. */
-#define MLX5_PUSH_UNIT_BYTES 32u
-
 /* The tracking table has an entry for each WQE, signaled or not, because an error CQE may belong to
  * any WQE. user_data is the number of WQEs posted so far, including this one. */
 struct mlx5_queue_pair {
     struct device_queue_pair device;
     struct send_queue queue;
     struct tracking tracking;
-    uint32_t push_units; /* a WRITE of so many units is copied into its WQE, and that is pushed */
-    bool initiator;      /* it begins a struct mlx5_initiator */
-    bool fence_wanted;   /* the WQE at fence_position must have a fence */
+    uint8_t
+        *last_place;   /* a push from further on may reach the end of the ring; NULL = none does */
+    bool initiator;    /* it begins a struct mlx5_initiator */
+    bool fence_wanted; /* the WQE at fence_position must have a fence */
     uint32_t fence_position; /* behind a bind or an invalidate */
 };
 
@@ -214,6 +212,8 @@ extern const struct nic_operations mlx5_dynamic_operations;
 /* post.c */
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                                uint32_t flags);
+uint32_t mlx5_post_written(struct nic_queue_pair *base, uint64_t remote_address,
+                           uint32_t remote_key, uint32_t bytes, uint32_t immediate);
 void mlx5_post_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,
                      uint32_t flags);
 void mlx5_post_foreign_write(struct nic_queue_pair *base, const struct nic_transfer *transfer,

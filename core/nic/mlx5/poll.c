@@ -146,6 +146,7 @@ poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t ca
             completion->completed = base->completed;
             if (unlikely(opcode == MLX5_CQE_REQ_ERR)) {
                 base->failed = true; /* the device has moved it to the error state */
+                base->place = NULL;
                 describe_error(entry, false, completion);
             }
             if (likely(!to_mlx5_queue_pair(base)->initiator) ||
@@ -212,8 +213,7 @@ static inline bool take_lone(struct mlx5_nic *nic, struct nic_completion *comple
                  index >= nic->receive_queue.entries) ||
         completion_is_ours((const struct mlx5_cqe64 *)(const void *)next, queue->lap,
                            COMPLETION_PLAIN) ||
-        (nic->device.send_outstanding != 0 &&
-         unlikely(completion_queue_ready(&nic->sends, COMPLETION_PLAIN)))) {
+        unlikely(completion_queue_ready(&nic->sends, COMPLETION_PLAIN))) {
         return false;
     }
     completion->queue_pair_number = completion_number(entry);
@@ -222,10 +222,11 @@ static inline bool take_lone(struct mlx5_nic *nic, struct nic_completion *comple
     completion->byte_count = be32toh(entry->byte_cnt);
     receive_queue_free(&nic->receive_queue, index);
     const uint32_t consumer = queue->consumer + 1;
-    queue->place = next;
     queue->consumer = consumer;
-    queue->released = consumer;
+    queue->place = next;
     barrier_before_release();
+    queue->released =
+        consumer; /* behind the barrier, so that the compiler makes no vector of both */
     *(volatile uint32_t *)queue->record = htobe32(consumer & 0xffffffu);
     nic->device.base.receives_posted--;
     nic->device.base.completions++;

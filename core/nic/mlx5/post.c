@@ -32,14 +32,25 @@ static __attribute__((noinline)) void set_fence(struct mlx5_queue_pair *queue_pa
     queue_pair->fence_wanted = filler;
 }
 
+/* Where the payload of a short WRITE goes if its WQE begins here. NULL if a push from here might be cut by the ring's end. */
+static inline uint8_t *place_at(const struct mlx5_queue_pair *queue_pair, uint8_t *wqe)
+{
+    uint8_t *const place = wqe + WQE_PUSH_HEAD_BYTES;
+    return likely(place <= queue_pair->last_place) ? place : NULL;
+}
+
 /* Inline, since the one WRITE that a flush posts is rung at once. */
 static inline void ring(struct mlx5_queue_pair *queue_pair)
 {
+    struct nic_queue_pair *base = &queue_pair->device.base;
+    struct send_queue *queue = &queue_pair->queue;
     if (unlikely(queue_pair->fence_wanted)) {
         set_fence(queue_pair);
     }
-    send_queue_ring(&queue_pair->queue);
-    queue_pair->device.base.stats.doorbells = queue_pair->queue.rings;
+    base->stats.doorbells += send_queue_ring(queue);
+    base->place = unlikely(queue_pair->fence_wanted || base->failed)
+                      ? NULL
+                      : place_at(queue_pair, send_queue_at(queue, queue->producer));
 }
 
 void mlx5_ring_doorbell(struct nic_queue_pair *base)
@@ -72,6 +83,9 @@ static inline __attribute__((always_inline)) void post_write(struct nic_queue_pa
                 opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htonl(transfer->immediate) : 0, flags);
 }
 
+/* Batches of calls are so many bytes, or a multiple. */
+#define COPY_UNIT_BYTES 32u
+
 /* Half a unit, in one load or store. */
 typedef uint64_t half_unit __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -86,7 +100,7 @@ static inline void copy_units(uint8_t *to, const uint8_t *from, uint32_t bytes)
         const half_unit high = *(const half_unit *)(const void *)(from + i + sizeof(low));
         *(half_unit *)(void *)(to + i) = low;
         *(half_unit *)(void *)(to + i + sizeof(low)) = high;
-        i += MLX5_PUSH_UNIT_BYTES;
+        i += COPY_UNIT_BYTES;
     } while (i != 0);
 }
 
@@ -105,42 +119,48 @@ post_and_ring(struct nic_queue_pair *base, const struct nic_transfer *transfer, 
     ring(to_mlx5_queue_pair(base));
 }
 
-/* A call that is waited for is a short WRITE, of which the device hears at once, and which has all of a push. It needs nothing
- * of what others may need, and is written here, 70 instructions less: no filler, no fence, no doorbell for several WQEs,
- * no copy of any length. */
-static __attribute__((noinline)) void
-post_and_push(struct nic_queue_pair *base, const struct nic_transfer *transfer, uint32_t flags)
+/* A call that is waited for is a short WRITE, of which the device hears at once, and which has all of a push. Its place says that
+ * nothing is needed of what others may need: no filler, no fence, no doorbell for several WQEs, and that the queue pair has
+ * not failed. The payload is there already. */
+uint32_t mlx5_post_written(struct nic_queue_pair *base, uint64_t remote_address,
+                           uint32_t remote_key, uint32_t bytes, uint32_t immediate)
 {
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     struct send_queue *queue = &queue_pair->queue;
-    const uint32_t bytes = transfer->bytes, position = queue->producer;
-    /* Rotated, it is a small number only if it is whole units. */
-    const uint32_t units = bytes / MLX5_PUSH_UNIT_BYTES | bytes << 27;
-    const uint32_t blocks = wqe_blocks(WQE_PUSH_HEAD_BYTES + bytes), end = position + blocks;
-    static_assert(MLX5_PUSH_UNIT_BYTES == 1u << 5, "rotated by so much");
-    const uint32_t place = position & queue->mask;
-    if (unlikely(units - 1 >= queue_pair->push_units || place + blocks - 1 > queue->mask ||
-                 position != queue->rung || queue_pair->fence_wanted || base->failed)) {
+    assert(base->place && nic_send_room(base) > 0 && bytes - 1 < NIC_PLACE_BYTES &&
+           queue->producer == queue->rung && !queue_pair->fence_wanted && !base->failed);
+    uint8_t *const wqe = base->place - WQE_PUSH_HEAD_BYTES;
+    const uint32_t position = queue->producer, blocks = wqe_blocks(WQE_PUSH_HEAD_BYTES + bytes);
+    base->place = place_at(queue_pair, wqe + (size_t)blocks * WQE_BLOCK_BYTES);
+    struct mlx5_wqe_inl_data_seg *const segment =
+        wqe_remote_address(wqe + sizeof(struct mlx5_wqe_ctrl_seg), remote_address, remote_key);
+    segment->byte_count = htobe32(bytes | MLX5_INLINE_SEG);
+    const uint32_t units = (WQE_PUSH_HEAD_BYTES + bytes + WQE_UNIT_BYTES - 1) / WQE_UNIT_BYTES;
+    wqe_control(wqe, position, MLX5_OPCODE_RDMA_WRITE_IMM, queue->number, units, 0,
+                htonl(immediate));
+    base->stats.written++;
+    base->posted++;
+    if (unlikely(nic_post_signals(base))) {
+        ((struct mlx5_wqe_ctrl_seg *)(void *)wqe)->fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
+    }
+    to_device_nic(base->nic)->send_outstanding++;
+    tracking_note(&queue_pair->tracking, position, blocks, base->posted, TRACKING_SIGNALED, 0);
+    send_queue_push(queue, wqe, blocks, position + blocks);
+    return 1;
+}
+
+static __attribute__((noinline)) void
+post_and_push(struct nic_queue_pair *base, const struct nic_transfer *transfer, uint32_t flags)
+{
+    const uint32_t bytes = transfer->bytes;
+    if (unlikely(!base->place || bytes - 1 >= NIC_PLACE_BYTES || bytes % COPY_UNIT_BYTES != 0 ||
+                 (flags & NIC_POST_SIGNALED))) {
         post_and_ring(base, transfer, flags);
         return;
     }
-    assert(nic_send_room(base) > 0);
-    uint8_t *const wqe = queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
-    struct mlx5_wqe_inl_data_seg *const segment = wqe_remote_address(
-        wqe + sizeof(struct mlx5_wqe_ctrl_seg), transfer->remote_address, transfer->remote_key);
-    segment->byte_count = htobe32(bytes | MLX5_INLINE_SEG);
-    copy_units((uint8_t *)(segment + 1), (const uint8_t *)(uintptr_t)transfer->local_address,
-               bytes);
-    base->stats.inline_wqes++;
-    const uint8_t control = nic_post_count(base, flags) ? MLX5_WQE_CTRL_CQ_UPDATE : 0;
-    const uint32_t wqe_units = (WQE_PUSH_HEAD_BYTES + bytes + WQE_UNIT_BYTES - 1) / WQE_UNIT_BYTES;
-    wqe_control(wqe, position, MLX5_OPCODE_RDMA_WRITE_IMM, queue->number, wqe_units, control,
-                htonl(transfer->immediate));
-    to_device_nic(base->nic)->send_outstanding++;
-    tracking_post(&queue_pair->tracking, position, end, base->posted, TRACKING_SIGNALED);
-    queue->last = position;
-    send_queue_push(queue, wqe, blocks, end);
-    base->stats.doorbells++; /* as queue->rings */
+    copy_units(base->place, (const uint8_t *)(uintptr_t)transfer->local_address, bytes);
+    mlx5_post_written(base, transfer->remote_address, transfer->remote_key, bytes,
+                      transfer->immediate);
 }
 
 void mlx5_post_write_immediate(struct nic_queue_pair *base, const struct nic_transfer *transfer,

@@ -8,6 +8,7 @@
 static inline uint8_t *posting_begin(struct mlx5_queue_pair *queue_pair, uint32_t bytes)
 {
     struct send_queue *queue = &queue_pair->queue;
+    queue_pair->device.base.place = NULL; /* until the device was told */
     uint32_t filled = 0;
     uint32_t position = queue->producer;
     uint8_t *wqe = send_queue_begin(queue, wqe_blocks(bytes), &filled);

@@ -126,11 +126,12 @@ int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t block
     if (!queue_pair->queue.doorbell || !queue_pair->tracking.entries) {
         return ENOMEM;
     }
-    const uint32_t push_bytes = queue_pair->queue.doorbell->push_bytes;
-    const uint32_t head = WQE_PUSH_HEAD_BYTES;
-    queue_pair->push_units = (uint32_t)minimum(nic->device.base.inline_bytes_max,
-                                               push_bytes > head ? push_bytes - head : 0) /
-                             MLX5_PUSH_UNIT_BYTES;
+    const uint32_t longest = wqe_blocks(WQE_PUSH_HEAD_BYTES + NIC_PLACE_BYTES);
+    if (queue_pair->queue.doorbell->push_bytes >= longest * WQE_BLOCK_BYTES &&
+        nic->device.base.inline_bytes_max >= NIC_PLACE_BYTES) {
+        queue_pair->last_place = queue_pair->queue.buffer +
+                                 (size_t)(blocks - longest) * WQE_BLOCK_BYTES + WQE_PUSH_HEAD_BYTES;
+    }
     return 0;
 }
 
@@ -182,6 +183,7 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
     base->failed = true;
+    base->place = NULL;
     ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
     mlx5_ring_doorbell(base);

@@ -421,6 +421,5 @@ void mlx5_queue_ring(struct nic_queue *base)
         struct mlx5_wqe_ctrl_seg *control = send_queue_at(sends, sends->last);
         control->fm_ce_se |= MLX5_WQE_CTRL_CQ_UPDATE;
     }
-    send_queue_ring(sends);
-    base->stats.doorbells = sends->rings;
+    base->stats.doorbells += send_queue_ring(sends);
 }

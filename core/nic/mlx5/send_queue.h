@@ -26,9 +26,9 @@ struct send_queue {
     uint32_t number;   /* of the queue pair */
     uint32_t *record;  /* the doorbell record's word for sends */
     struct doorbell *doorbell;
-    uint32_t last; /* position of the last WQE */
-    uint64_t rings;
-    uint64_t pushes; /* rings that pushed the WQEs */
+    uint32_t last;   /* position of the last WQE that was not pushed by itself */
+    uint64_t rings;  /* doorbells of send_queue_ring */
+    uint64_t pushes; /* of these, those that pushed the WQEs */
 };
 
 static inline void *send_queue_at(const struct send_queue *queue, uint32_t position)
@@ -84,29 +84,28 @@ static inline void *send_queue_begin(struct send_queue *queue, uint32_t blocks, 
     return queue->buffer + (size_t)place * WQE_BLOCK_BYTES;
 }
 
-/* Pushes a WQE that ends at `end`, as the only one since the last doorbell: it is in one piece, and small enough. */
+/* Posts and pushes a WQE that was written at the producer and ends at `end`, as the only one since the last doorbell: it is in one
+ * piece, and small enough. */
 static inline void send_queue_push(struct send_queue *queue, const void *wqe, uint32_t blocks,
                                    uint32_t end)
 {
     struct doorbell *doorbell = queue->doorbell;
     queue->producer = end;
-    queue->rings++;
     barrier_before_record();
     *(volatile uint32_t *)queue->record = htobe32(end & 0xffffu);
     barrier_before_doorbell();
     queue->rung = end;
     doorbell_push(doorbell, wqe, blocks * WQE_BLOCK_BYTES);
-    queue->pushes++;
 }
 
 /* Rings one doorbell for everything posted since the last. Pushes the WQEs if they are in one piece
- * and small enough; otherwise the device reads them by DMA. */
-static inline void send_queue_ring(struct send_queue *queue)
+ * and small enough; otherwise the device reads them by DMA. Returns how many doorbells were rung, 0 or 1. */
+static inline uint32_t send_queue_ring(struct send_queue *queue)
 {
     uint32_t first = queue->rung;
     uint32_t blocks = queue->producer - first;
     if (blocks == 0) {
-        return;
+        return 0;
     }
     struct doorbell *doorbell = queue->doorbell;
     barrier_before_record();
@@ -121,6 +120,7 @@ static inline void send_queue_ring(struct send_queue *queue)
     } else {
         doorbell_ring(doorbell, send_queue_at(queue, queue->last));
     }
+    return 1;
 }
 
 #endif

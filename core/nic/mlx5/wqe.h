@@ -57,7 +57,7 @@ static inline void *wqe_remote_address(void *place, uint64_t address, uint32_t k
                       offsetof(struct mlx5_wqe_raddr_seg, reserved) == 12,
                   "one word");
     segment->raddr = htobe64(address);
-    const uint64_t word = htobe64((uint64_t)key << 32); /* and zeros */
+    const uint64_t word = htole64(htobe32(key)); /* and zeros */
     memcpy(&segment->rkey, &word, sizeof(word));
     return segment + 1;
 }

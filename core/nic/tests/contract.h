@@ -9,6 +9,7 @@
 #include "queues.h"
 
 void test_write(void **state);
+void test_written(void **state);
 void test_plain_write(void **state);
 void test_foreign_write(void **state);
 void test_large_write(void **state);
@@ -161,19 +162,19 @@ void test_modify_limit_of_tags(void **state);
 
 /* Elements of an array of struct CMUnitTest. */
 #define CONTRACT_TESTS                                                                             \
-    PAIR_TEST(test_write), PAIR_TEST(test_plain_write), PAIR_TEST(test_large_write),               \
-        PAIR_TEST(test_read), PAIR_TEST(test_signaling), PAIR_TEST(test_plain_signaling),          \
-        PAIR_TEST(test_refill), PAIR_TEST(test_arm), PAIR_TEST(test_wrong_key),                    \
-        PAIR_TEST(test_access), PAIR_TEST(test_plain_access), PAIR_TEST(test_peer_gone),           \
-        PAIR_TEST(test_no_receive), PAIR_TEST(test_flush), PAIR_TEST(test_destroy_pending),        \
-        PAIR_TEST(test_key_of_another_domain), PAIR_TEST(test_read_of_another_domain),             \
-        PAIR_TEST(test_own_memory_of_another_domain), PAIR_TEST(test_landing_in_another_domain),   \
-        PAIR_TEST(test_domains_share_receives), PAIR_TEST(test_other_address),                     \
-        PAIR_TEST(test_own_address), PAIR_TEST(test_window), PAIR_TEST(test_window_behind_bind),   \
-        PAIR_TEST(test_window_invalidated), PAIR_TEST(test_window_destroyed),                      \
-        PAIR_TEST(test_window_other_queue_pair), PAIR_TEST(test_window_old_key),                   \
-        PAIR_TEST(test_window_memory), PAIR_TEST(test_window_before),                              \
-        PAIR_TEST(test_window_behind), PAIR_TEST(test_window_read),                                \
+    PAIR_TEST(test_write), PAIR_TEST(test_written), PAIR_TEST(test_plain_write),                   \
+        PAIR_TEST(test_large_write), PAIR_TEST(test_read), PAIR_TEST(test_signaling),              \
+        PAIR_TEST(test_plain_signaling), PAIR_TEST(test_refill), PAIR_TEST(test_arm),              \
+        PAIR_TEST(test_wrong_key), PAIR_TEST(test_access), PAIR_TEST(test_plain_access),           \
+        PAIR_TEST(test_peer_gone), PAIR_TEST(test_no_receive), PAIR_TEST(test_flush),              \
+        PAIR_TEST(test_destroy_pending), PAIR_TEST(test_key_of_another_domain),                    \
+        PAIR_TEST(test_read_of_another_domain), PAIR_TEST(test_own_memory_of_another_domain),      \
+        PAIR_TEST(test_landing_in_another_domain), PAIR_TEST(test_domains_share_receives),         \
+        PAIR_TEST(test_other_address), PAIR_TEST(test_own_address), PAIR_TEST(test_window),        \
+        PAIR_TEST(test_window_behind_bind), PAIR_TEST(test_window_invalidated),                    \
+        PAIR_TEST(test_window_destroyed), PAIR_TEST(test_window_other_queue_pair),                 \
+        PAIR_TEST(test_window_old_key), PAIR_TEST(test_window_memory),                             \
+        PAIR_TEST(test_window_before), PAIR_TEST(test_window_behind), PAIR_TEST(test_window_read), \
         PAIR_TEST(test_window_no_read), PAIR_TEST(test_window_no_atomics),                         \
         PAIR_TEST(test_atomics), PAIR_TEST(test_fence), PAIR_TEST(test_pieces),                    \
         PAIR_TEST(test_pieces_read), PAIR_TEST(test_pieces_keys), PAIR_TEST(test_pieces_wrap),     \

@@ -48,6 +48,56 @@ void test_write(void **state)
     assert_int_equal(pair->far.nic->receives_posted, pair->far.nic->receive_depth - cases);
 }
 
+/* A payload that is written where the device takes it from. Whether there is a place is for the driver to say, but not when there is none:
+ * then an ordinary WRITE makes way for one. */
+void test_written(void **state)
+{
+    struct pair *pair = *state;
+    struct nic_queue_pair *sender = pair->sender;
+    const struct nic_operations *operations = pair->near.nic->operations;
+    const uint32_t rounds = 200; /* the send queue wraps several times */
+    uint32_t written = 0;
+    for (uint32_t i = 0; i < rounds; i++) {
+        const uint32_t bytes = i % 3 == 0 ? NIC_PLACE_BYTES : 1 + i * 7 % NIC_PLACE_BYTES;
+        struct nic_transfer write = pair_write(pair, 3, 5, bytes, 0xfeed0000u + i);
+        memset(pair->source, (int)i + 1, PAIR_BYTES);
+        memset(pair->ring, 0xaa, 2 * NIC_PLACE_BYTES);
+        if (i % 5 == 1) { /* in front of it, and rung with it or before */
+            struct nic_transfer before = pair_write(pair, 0, PAIR_BYTES - 8, 8, 0);
+            operations->post_write(sender, &before, 0);
+            if (i % 2 == 0) {
+                operations->ring_doorbell(sender);
+            }
+        }
+        if (sender->place) {
+            memcpy(sender->place, pair->source + 3, bytes);
+            assert_int_equal(operations->post_written(sender, write.remote_address,
+                                                      write.remote_key, bytes, write.immediate),
+                             1);
+            written++;
+        } else {
+            operations->post_write_immediate(sender, &write, NIC_POST_RING);
+        }
+        inbox_wait(&pair->far, i + 1);
+        assert_int_equal(inbox_last(&pair->far)->immediate, 0xfeed0000u + i);
+        assert_int_equal(inbox_last(&pair->far)->byte_count, bytes);
+        assert_memory_equal(pair->ring + 5, pair->source + 3, bytes);
+        assert_int_equal(pair->ring[4], 0xaa);
+        assert_int_equal(pair->ring[5 + bytes], 0xaa);
+        while (nic_send_room(sender) < 2) {
+            inbox_poll(&pair->near);
+        }
+        if (pair->far.nic->receives_posted < pair->far.nic->receive_depth / 2) {
+            operations->refill(pair->far.nic);
+        }
+    }
+    assert_true(operations->post_written ? written == 0 || written > rounds / 2 : written == 0);
+    assert_int_equal(sender->stats.wqes + sender->stats.written, sender->posted);
+    assert_true(sender->stats.doorbells + sender->stats.written >= rounds);
+    sender->operations->queue_pair_fail(sender);
+    assert_null(sender->place);
+}
+
 /* Each is there when the receive of a WRITE with immediate after it is polled, and uses none. */
 void test_plain_write(void **state)
 {
