@@ -412,9 +412,15 @@ struct rpc_endpoint {
     struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
     int32_t call_bar;  /* CRPC_OK, or why calls are refused now */
     int32_t reply_bar; /* likewise for replies */
-    enum rpc_leave leave;
-    bool lane_attention;       /* words of the lane are due, or its ops hold the batch back */
-    bool grow_attention;       /* something of struct rpc_grow is due */
+    union {
+        struct {
+            enum rpc_leave leave;
+            bool lane_attention; /* words of the lane are due, or its ops hold the batch back */
+            bool grow_attention; /* something of struct rpc_grow is due */
+            uint16_t none;       /* 0, the rest of the word */
+        };
+        uint64_t attention; /* one word for lone.c: 0 = nothing of these */
+    };
     struct chain release_link; /* has views to end */
     uint64_t user_data;        /* as in the options */
     struct rpc_out out;
@@ -443,6 +449,8 @@ struct rpc_endpoint {
     struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
+static_assert(offsetof(struct rpc_endpoint, none) == offsetof(struct rpc_endpoint, attention) + 6,
+              "each is in one word with what is beside it");
 
 static inline struct rpc_endpoint *endpoint_of_link(const struct link *link)
 {
@@ -593,6 +601,12 @@ static inline bool endpoint_may_send(struct rpc_endpoint *endpoint)
 {
     return endpoint->out.batches_sent < endpoint->out.batch_limit &&
            (likely(nic_send_room(endpoint->link.queue_pair) > 1) || rpc_take_room(endpoint));
+}
+/* The same without what may get it room. */
+static inline bool endpoint_may_send_now(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->out.batches_sent < endpoint->out.batch_limit &&
+           nic_send_room(endpoint->link.queue_pair) > 1;
 }
 /* The open batch is sent when so many are. */
 static inline uint64_t rpc_open_batch(const struct rpc_endpoint *endpoint)

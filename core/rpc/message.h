@@ -17,13 +17,22 @@ static inline void rpc_store_words(uint8_t *place, uint64_t low, uint64_t high)
     memcpy(place + sizeof(low), &high, sizeof(high));
 }
 
+/* Fields that come from different places are stored one by one: to join them takes as long, and a register more. The compiler would make a
+ * vector of them here, too. */
+static inline void rpc_store_halves(uint8_t *place, uint32_t low, uint32_t high)
+{
+    *(volatile uint32_t *)(void *)place = low;
+    *(volatile uint32_t *)(void *)(place + sizeof(low)) = high;
+}
+
 /* Header and the zeros after the payload. The last unit is cleared whole before anything is
  * written to it, which needs no branch on how many bytes of it the payload takes. `high` is the header's second word. */
 static inline void rpc_write_header(uint8_t *place, uint64_t message_bytes, uint32_t payload_bytes,
                                     uint32_t call_id, uint64_t high)
 {
     memset(place + message_bytes - WIRE_UNIT_BYTES, 0, WIRE_UNIT_BYTES);
-    rpc_store_words(place, payload_bytes | (uint64_t)call_id << 32, high);
+    rpc_store_halves(place, payload_bytes, call_id);
+    memcpy(place + 8, &high, sizeof(high));
 }
 
 /* How long its caller waits, for the second word of a request's header; 0 if the peer is not to be told. */
@@ -32,16 +41,23 @@ static inline uint64_t rpc_time_word(const struct rpc_endpoint *endpoint, uint64
     return (uint64_t)wire_time_code(timeout_ns) << WIRE_TIME_HIGH_SHIFT & endpoint->out.time_mask;
 }
 
-/* Writes the header of the next batch at an offset of a send ring, and fills *transfer, how it goes, but for the keys. */
+/* Writes the header of the next batch. */
+static inline void rpc_write_batch_header(const struct rpc_endpoint *endpoint, uint8_t *place,
+                                          uint32_t bytes, uint32_t messages, uint32_t flags)
+{
+    rpc_store_words(place, endpoint->in.request_published, endpoint->in.batch_published);
+    rpc_store_halves(place + 16, (uint32_t)endpoint->out.batches_sent, bytes);
+    rpc_store_halves(place + 24, messages | flags << 16, endpoint->in.returned);
+}
+
+/* The same at an offset of a send ring, and fills *transfer, how it goes, but for the keys. */
 static inline void rpc_write_batch_in(const struct rpc_endpoint *endpoint,
                                       const struct ring *staging, uint64_t offset, uint32_t bytes,
                                       uint32_t messages, uint32_t flags,
                                       struct nic_transfer *transfer)
 {
     uint8_t *const place = staging->address + offset;
-    rpc_store_words(place, endpoint->in.request_published, endpoint->in.batch_published);
-    rpc_store_words(place + 16, (uint32_t)endpoint->out.batches_sent | (uint64_t)bytes << 32,
-                    messages | (uint64_t)flags << 16 | (uint64_t)endpoint->in.returned << 32);
+    rpc_write_batch_header(endpoint, place, bytes, messages, flags);
     transfer->local_address = (uint64_t)(uintptr_t)place;
     transfer->remote_address =
         endpoint->peer.ring_address + (offset & (endpoint->peer.ring_bytes - 1));
@@ -61,25 +77,30 @@ static inline const struct nic_transfer *rpc_write_batch(struct rpc_endpoint *en
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* What is too big for ever is too big for the limits of the moment, too. */
+/* The limits and slots of the moment allow a call with this charge and allowance. What is too big for ever is too big for these, too. */
+static inline bool rpc_call_fits(const struct rpc_endpoint *endpoint, uint64_t charge,
+                                 uint64_t allowance)
+{
+    return likely(endpoint->out.request_produced + charge <= endpoint->out.request_limit &&
+                  endpoint->calls.reply_outstanding + allowance <= endpoint->calls.reply_budget &&
+                  endpoint->calls.first_free);
+}
+
 static inline bool rpc_call_possible(const struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     return likely(endpoint->call_bar == CRPC_OK &&
-                  endpoint->out.request_produced + wire_charge(op->payload_bytes) <=
-                      endpoint->out.request_limit &&
-                  endpoint->calls.reply_outstanding + wire_charge(op->reply_bytes_max) <=
-                      endpoint->calls.reply_budget &&
-                  endpoint->calls.first_free && endpoint->out.batch_messages != WIRE_MESSAGES_MAX);
+                  endpoint->out.batch_messages != WIRE_MESSAGES_MAX) &&
+           rpc_call_fits(endpoint, wire_charge(op->payload_bytes),
+                         wire_charge(op->reply_bytes_max));
 }
 
 /* Takes a slot for a possible call, and writes its message at `place`, but for the payload. */
 static inline struct rpc_call *rpc_write_call(struct rpc_endpoint *endpoint, const crpc_op *op,
                                               uint64_t timeout_ns, uint8_t *place,
-                                              uint64_t message_bytes)
+                                              uint64_t message_bytes, uint64_t allowance)
 {
     struct rpc_call *call = call_take(endpoint);
     endpoint->calls.live++;
-    const uint64_t allowance = wire_charge(op->reply_bytes_max);
     const uint64_t high = op->reply_bytes_max | (uint64_t)op->method << 32 |
                           (uint64_t)WIRE_REQUEST << 48; /* of the header, and of the slot */
     call->user_data = op->user_data;

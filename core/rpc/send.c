@@ -79,7 +79,8 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
         rpc_first_call(endpoint);
     }
     const uint64_t message_bytes = wire_message_bytes(op->payload_bytes);
-    struct rpc_call *call = rpc_write_call(endpoint, op, op->timeout_ns, place, message_bytes);
+    struct rpc_call *call = rpc_write_call(endpoint, op, op->timeout_ns, place, message_bytes,
+                                           wire_charge(op->reply_bytes_max));
     rpc_messages_written(endpoint, message_bytes, 1);
     if (op->timeout_ns) {
         call_set_deadline(call, op->timeout_ns);
