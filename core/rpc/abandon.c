@@ -84,7 +84,6 @@ const char *rpc_abandon_take_word(struct rpc_endpoint *endpoint, const struct rp
         return "a word about an abandoned call comes too late, or is about none";
     }
     endpoint->in.request_arrived += wire_charge(0);
-    endpoint->in.held_request_charge += wire_charge(0);
     const struct rpc_request *request = &endpoint->owed.slots[index];
     *given = request->reply_bytes_bound > 0 && (uint32_t)request->token == header->call_id;
     if (*given) { /* otherwise the response was on its way */

@@ -111,7 +111,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
                                             .user_data = call->user_data,
                                             .endpoint_user_data = endpoint->options.user_data};
         if (call->state == CALL_ANSWERED) {
-            call_free(call);
+            call_free(call->endpoint, call);
             endpoint_check_left(endpoint);
         } else {
             call->state = CALL_ZOMBIE;

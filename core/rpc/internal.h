@@ -24,6 +24,7 @@
 #define CORE_RPC_INTERNAL_H
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/chain.h"
@@ -244,8 +245,7 @@ struct rpc_in {
     uint64_t request_arrived;   /* charges of requests parsed */
     uint64_t request_published; /* the limit in our mailbox */
     uint64_t batch_published;
-    /* parsed by this poll; the next poll releases it */
-    uint64_t held_request_charge;
+    /* parsed by this poll; the next poll releases it, and what is between request_consumed and request_arrived */
     uint64_t held_allowance;
     uint32_t held_batches;
     uint32_t batch_window; /* W, with what is lent of it */
@@ -253,9 +253,15 @@ struct rpc_in {
     uint32_t arrivals_tail; /* low 32 bits of the number of batches that have arrived */
     uint32_t sequence_expected;
     uint32_t returned; /* of this side's arena: WIRE_RETURNED_PLACES */
-    enum rpc_fin fin;
-    bool distrusted;    /* what has arrived must not be parsed */
-    bool moving;        /* the peer has moved to the larger ring: grow.c looks when views end */
+    union {
+        struct {
+            enum rpc_fin fin;
+            bool distrusted; /* what has arrived must not be parsed */
+            bool moving;   /* the peer has moved to the larger ring: grow.c looks when views end */
+            uint16_t none; /* 0, the rest of the word */
+        };
+        uint64_t odd; /* one word for a lone call: 0 = nothing of these */
+    };
     enum rpc_last last; /* of the messages that were taken one by one */
     uint32_t kind_mask; /* what of a header's last 16 bits tells if it is a request's */
     struct ring ring;
@@ -449,7 +455,8 @@ struct rpc_endpoint {
     struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
-static_assert(offsetof(struct rpc_endpoint, none) == offsetof(struct rpc_endpoint, attention) + 6,
+static_assert(offsetof(struct rpc_endpoint, none) == offsetof(struct rpc_endpoint, attention) + 6 &&
+                  offsetof(struct rpc_in, none) == offsetof(struct rpc_in, odd) + 6,
               "each is in one word with what is beside it");
 
 static inline struct rpc_endpoint *endpoint_of_link(const struct link *link)
@@ -559,15 +566,21 @@ void rpc_first_call(struct rpc_endpoint *endpoint);
 void endpoint_flush(struct rpc_endpoint *endpoint);
 /* An op was refused because of the peer's request limit, which has grown. */
 void rpc_report_room(struct rpc_endpoint *endpoint);
+/* A peer can only grant what it has consumed of what we sent, plus its share or window. A grant for requests that are still in
+ * the staging ring would let it overflow. */
+static inline bool rpc_limits_possible(const struct rpc_endpoint *endpoint, uint64_t request_limit,
+                                       uint64_t batch_limit)
+{
+    return likely(request_limit <= endpoint->out.request_sent + endpoint->peer.request_bytes &&
+                  batch_limit <=
+                      endpoint->out.batches_sent + (uint64_t)endpoint->peer.batch_window);
+}
 /* Merges limits that the peer published. Returns false if they are impossible. */
 static inline bool endpoint_merge_limits(struct rpc_endpoint *endpoint, uint64_t request_limit,
                                          uint64_t batch_limit)
 {
     struct rpc_out *out = &endpoint->out;
-    /* A peer can only grant what it has consumed of what we sent, plus its share or window. A grant
-     * for requests that are still in the staging ring would let it overflow. */
-    if (unlikely(request_limit > out->request_sent + endpoint->peer.request_bytes ||
-                 batch_limit > out->batches_sent + endpoint->peer.batch_window)) {
+    if (unlikely(!rpc_limits_possible(endpoint, request_limit, batch_limit))) {
         return false;
     }
     if (request_limit > out->request_limit) {
@@ -626,13 +639,37 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);
 /* The same before the link is open: it is parsed when it is. */
 void endpoint_arrival_early(struct rpc_endpoint *endpoint, uint32_t units);
-/* The same, and takes what it brings at once: nothing else waits to be taken, of no endpoint. Returns how many completions it
- * has given. */
+/* Nothing waits that an arrival may let go, and the peer does nothing but call and answer. */
+static inline bool rpc_nothing_odd(const struct rpc_endpoint *endpoint)
+{
+    return (endpoint->attention | endpoint->in.odd | endpoint->out.batch_messages |
+            endpoint->link.refused) == 0;
+}
+/* The same, and takes what it brings at once, as the end of a poll: nothing else waits to be taken, of no endpoint; nothing of this
+ * one is odd; and there is room. Returns what the poll does. */
 uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
                                 crpc_completion *completions, uint32_t capacity);
 void engine_emit_arrivals(struct rpc_engine *engine, struct output *output);
-void engine_release(struct rpc_engine *engine);
-void endpoint_publish(struct rpc_endpoint *endpoint);
+
+/* poll.c */
+static inline void endpoint_publish(struct rpc_endpoint *endpoint)
+{
+    struct rpc_in *in = &endpoint->in;
+    struct wire_mailbox *mailbox = in->mailbox;
+    const uint64_t request_limit = in->request_consumed + in->request_share;
+    const uint64_t batch_limit = in->batches_consumed + in->batch_window;
+    in->request_published = request_limit;
+    in->batch_published = batch_limit;
+    /* The peer's device reads the mailbox at any time: each field is stored whole; the order between them does not matter, as both
+     * only grow. Views ended before: release keeps their reads first. */
+    atomic_store_explicit((_Atomic uint64_t *)&mailbox->request_limit, request_limit,
+                          memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)&mailbox->batch_limit, batch_limit,
+                          memory_order_release);
+}
+/* The end of a poll that has given so many completions, if something else may be to be done. Returns how many it gives in all. */
+uint32_t rpc_poll_late(struct rpc_engine *engine, crpc_completion *completions, uint32_t given,
+                       uint32_t capacity);
 
 /* gather.c */
 /* Posts and rings the open batch, whose last payload is in a region. slot: of sent.batches. */
@@ -679,10 +716,9 @@ static inline struct rpc_call *call_take(struct rpc_endpoint *endpoint)
     return call;
 }
 
-static inline void call_free(struct rpc_call *call)
+static inline void call_free(struct rpc_endpoint *endpoint, struct rpc_call *call)
 {
-    struct rpc_endpoint *endpoint = call->endpoint;
-    assert(call->state != CALL_FREE);
+    assert(call->endpoint == endpoint && call->state != CALL_FREE);
     call->state = CALL_FREE;
     call->next_free = endpoint->calls.first_free;
     endpoint->calls.first_free = call;

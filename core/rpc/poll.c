@@ -86,7 +86,72 @@ static inline bool nothing_waits(const struct rpc_engine *engine)
                   !link_cm_waits(&engine->links));
 }
 
-/* The endpoint, if what the device has given is a batch of one that is connected. Otherwise NULL. */
+/* ---- Views end ------------------------------------------------------------------------------- */
+
+static inline void end_views(struct rpc_endpoint *endpoint)
+{
+    struct rpc_in *in = &endpoint->in;
+    in->released = in->parsed;
+    in->request_consumed = in->request_arrived;
+    in->batches_consumed += in->held_batches;
+    in->held_batches = 0;
+    endpoint->calls.reply_outstanding -= in->held_allowance;
+    in->held_allowance = 0;
+}
+
+/* The ring is another from now on, or an op was refused that may be possible now. */
+static __attribute__((noinline)) void release_odd(struct rpc_endpoint *endpoint)
+{
+    const bool room = endpoint->link.refused && endpoint->in.held_allowance > 0;
+    end_views(endpoint);
+    if (endpoint->in.moving) {
+        rpc_grow_release(endpoint);
+    }
+    endpoint_publish(endpoint);
+    if (room) {
+        link_report(&endpoint->link, LINK_EVENT_ROOM);
+    }
+}
+
+/* The first of those whose views end. */
+static inline void release_first(struct rpc_engine *engine)
+{
+    struct rpc_endpoint *endpoint =
+        container_of(chain_take(&engine->release), struct rpc_endpoint, release_link);
+    if (unlikely(endpoint->in.moving || endpoint->link.refused)) {
+        release_odd(endpoint);
+    } else {
+        end_views(endpoint);
+        endpoint_publish(endpoint);
+    }
+}
+
+static __attribute__((noinline)) void release_all(struct rpc_engine *engine)
+{
+    if (engine->nic->receives_posted < engine->receives_low) {
+        engine->operations->refill(engine->nic);
+    }
+    while (!chain_empty(&engine->release)) {
+        release_first(engine);
+    }
+}
+
+/* Receives are posted again, views end, and only then are new limits published: a peer may never be
+ * told of room for which there is no receive. */
+static inline void release(struct rpc_engine *engine)
+{
+    const struct chain *first = engine->release.next;
+    if (unlikely(engine->nic->receives_posted < engine->receives_low) ||
+        (first != &engine->release && unlikely(first->next != &engine->release))) {
+        release_all(engine);
+    } else if (first != &engine->release) { /* as most are */
+        release_first(engine);
+    }
+}
+
+/* ---- A poll ---------------------------------------------------------------------------------- */
+
+/* The endpoint, if what the device has given is a batch of one that is connected, and as most are. Otherwise NULL. */
 static inline struct rpc_endpoint *lone_arrival(const struct rpc_engine *engine)
 {
     const struct nic_completion *completion = engine->polled;
@@ -95,7 +160,7 @@ static inline struct rpc_endpoint *lone_arrival(const struct rpc_engine *engine)
     }
     struct rpc_endpoint *endpoint = table_get(&engine->queue_pairs, completion->queue_pair_number);
     return likely(endpoint && endpoint->link.state == CRPC_STATE_CONNECTED &&
-                  !endpoint->in.distrusted)
+                  rpc_nothing_odd(endpoint))
                ? endpoint
                : NULL;
 }
@@ -118,9 +183,9 @@ static inline uint32_t take_late(struct rpc_engine *engine, crpc_completion *com
     return count;
 }
 
-static __attribute__((noinline)) uint32_t take_late_alone(struct rpc_engine *engine,
-                                                          crpc_completion *completions,
-                                                          uint32_t given, uint32_t capacity)
+__attribute__((noinline)) uint32_t rpc_poll_late(struct rpc_engine *engine,
+                                                 crpc_completion *completions, uint32_t given,
+                                                 uint32_t capacity)
 {
     struct output output = {.next = completions + given, .end = completions + capacity};
     return take_late(engine, completions, &output);
@@ -147,37 +212,45 @@ static __attribute__((noinline)) uint32_t take_all(struct rpc_engine *engine, ui
     return take_late(engine, completions, &output);
 }
 
+static inline uint32_t poll_device(struct rpc_engine *engine)
+{
+    return engine->nic->operations->poll(engine->nic, engine->polled, NIC_DRAIN_MAX);
+}
+
+static __attribute__((noinline)) uint32_t
+poll_and_take_all(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
+{
+    return take_all(engine, poll_device(engine), completions, capacity);
+}
+
 uint32_t rpc_poll(struct rpc_engine *engine, crpc_completion *completions, uint32_t capacity)
 {
     assert(completions || capacity == 0);
     assert(list_empty(&engine->urgent)); /* rpc_submit_end */
     engine->epoch++;
     engine->links.now_ns = 0;
-    engine_release(engine);
+    release(engine);
     flush_work(engine);
-    const uint32_t count =
-        engine->nic->operations->poll(engine->nic, engine->polled, NIC_DRAIN_MAX);
-    if (unlikely(count > 1) || !nothing_waits(engine)) {
-        return take_all(engine, count, completions, capacity);
+    /* Asked here, so that the answer of the device is kept over no call. */
+    if (!nothing_waits(engine)) {
+        return poll_and_take_all(engine, completions, capacity);
     }
+    const uint32_t count = poll_device(engine);
     /* Most polls find nothing, or one batch: then the order of the steps is its own. */
-    uint32_t given = 0;
-    if (count == 1) {
+    if (likely(count == 1)) {
         struct rpc_endpoint *endpoint = lone_arrival(engine);
-        if (unlikely(!endpoint)) {
-            return take_all(engine, count, completions, capacity);
-        }
-        given = endpoint_arrival_alone(endpoint, engine->polled->immediate, completions, capacity);
-    } else if (unlikely(engine->nic->unknown_completions != engine->unknown_reported ||
-                        nic_grants_wait(engine->nic))) {
+        return likely(endpoint && capacity > 0)
+                   ? endpoint_arrival_alone(endpoint, engine->polled->immediate, completions,
+                                            capacity)
+                   : take_all(engine, count, completions, capacity);
+    }
+    if (unlikely(count > 1 || engine->nic->unknown_completions != engine->unknown_reported ||
+                 nic_grants_wait(engine->nic))) {
         return take_all(engine, count, completions, capacity);
     }
-    if (unlikely(engine->links.wheel.count != 0 || engine->links.attention ||
-                 !list_empty(&engine->work))) {
-        return take_late_alone(engine, completions, given, capacity);
+    if (unlikely(engine->links.wheel.count != 0)) {
+        return rpc_poll_late(engine, completions, 0, capacity);
     }
-    if (given == 0) {
-        engine->retired.polls_empty++;
-    }
-    return given;
+    engine->retired.polls_empty++;
+    return 0;
 }

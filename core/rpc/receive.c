@@ -5,8 +5,6 @@
 #include "rpc/internal.h"
 #include "rpc/run.h"
 
-#include <stdatomic.h>
-
 /* ---- Arrival --------------------------------------------------------------------------------- */
 
 /* In the noted length of a batch: it is the first one in the larger ring. */
@@ -201,6 +199,20 @@ static inline bool take_limits(struct rpc_endpoint *endpoint, const struct batch
     return true;
 }
 
+/* Checks the header of the next batch, which has been read; false if the connection has ended over it. */
+static inline bool begin_read(struct rpc_endpoint *endpoint, const struct batch_header *header,
+                              uint32_t bytes)
+{
+    if (!usual(endpoint, header, bytes)) {
+        return begin_unusual(endpoint, header, bytes);
+    }
+    if (!take_limits(endpoint, header)) {
+        return false;
+    }
+    begin(endpoint, header->count_and_flags, bytes);
+    return true;
+}
+
 /* Reads and checks the header of the next batch; false if the connection has ended over it. */
 static bool begin_batch(struct rpc_endpoint *endpoint)
 {
@@ -212,14 +224,7 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
     }
     const struct batch_header header =
         load_batch_header(endpoint, ring_at(&endpoint->in.ring, endpoint->in.parsed));
-    if (!usual(endpoint, &header, bytes)) {
-        return begin_unusual(endpoint, &header, bytes);
-    }
-    if (!take_limits(endpoint, &header)) {
-        return false;
-    }
-    begin(endpoint, header.count_and_flags, bytes);
-    return true;
+    return begin_read(endpoint, &header, bytes);
 }
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -240,7 +245,8 @@ request_fault(const struct rpc_endpoint *endpoint, struct rpc_header header)
                                           : "a call id is out of range or in use";
 }
 
-static inline bool request_good(const struct rpc_endpoint *endpoint,
+/* Whoever knows that it has not taken leave before need not ask request_good. */
+static inline bool request_fits(const struct rpc_endpoint *endpoint,
                                 const struct rpc_header *header)
 {
     const uint32_t index = header->call_id & WIRE_CALL_INDEX_MASK;
@@ -249,8 +255,29 @@ static inline bool request_good(const struct rpc_endpoint *endpoint,
                   endpoint->owed.allowance + wire_charge(header->limit_or_status) <=
                       endpoint->owed.allowance_max &&
                   index < endpoint->owed.slot_count &&
-                  endpoint->owed.slots[index].reply_bytes_bound == 0 &&
-                  endpoint->in.fin != FIN_BEFORE);
+                  endpoint->owed.slots[index].reply_bytes_bound == 0);
+}
+
+static inline bool request_good(const struct rpc_endpoint *endpoint,
+                                const struct rpc_header *header)
+{
+    return request_fits(endpoint, header) && likely(endpoint->in.fin != FIN_BEFORE);
+}
+
+/* What requests and responses have alike. Field by field: where there is an initialiser, the compiler writes zeros first, and then the
+ * fields. */
+static inline void complete(const struct rpc_endpoint *endpoint, crpc_completion *completion,
+                            uint8_t kind, uint16_t method, const uint8_t *payload,
+                            uint64_t payload_bytes)
+{
+    completion->kind = kind;
+    completion->flags = 0;
+    completion->method = method;
+    completion->endpoint.bits = endpoint->link.handle;
+    completion->payload = (uint64_t)(uintptr_t)payload;
+    completion->payload_bytes = (uint32_t)payload_bytes;
+    completion->view = endpoint->engine->epoch;
+    completion->endpoint_user_data = endpoint->user_data;
 }
 
 /* Takes a good one. */
@@ -263,27 +290,23 @@ static inline void accept_request(struct rpc_endpoint *endpoint, const struct rp
     /* The sequence counts from 1, and skips 0 when it wraps. */
     if (unlikely(++endpoint->owed.token_sequence == 0)) {
         endpoint->owed.token_sequence = 1;
+        __asm__ volatile(""); /* otherwise this is no branch, and takes 3 instructions more */
     }
     uint64_t token = (uint64_t)endpoint->owed.token_sequence << 32 | header->call_id;
-    endpoint->owed.slots[index] =
-        (struct rpc_request){.token = token,
-                             .reply_bytes_bound = (uint32_t)header->limit_or_status + 1,
-                             .allowance = (uint32_t)allowance};
+    struct rpc_request *request = &endpoint->owed.slots[index];
+    request->token = token;
+    request->reply_bytes_bound = (uint32_t)header->limit_or_status + 1;
+    request->allowance = (uint32_t)allowance;
     endpoint->owed.count++;
     endpoint->owed.allowance += allowance;
     endpoint->in.request_arrived += charge;
-    endpoint->in.held_request_charge += charge;
     endpoint->stats.requests++;
-    *completion = (crpc_completion){.kind = CRPC_COMPLETION_REQUEST,
-                                    .method = rpc_header_method(*header),
-                                    .endpoint = {endpoint->link.handle},
-                                    .user_data = rpc_header_time_ns(*header),
-                                    .token = token,
-                                    .payload = (uint64_t)(uintptr_t)payload,
-                                    .payload_bytes = header->payload_bytes,
-                                    .reply_bytes_max = header->limit_or_status,
-                                    .view = endpoint->engine->epoch,
-                                    .endpoint_user_data = endpoint->user_data};
+    completion->status = CRPC_OK;
+    completion->user_data = rpc_header_time_ns(*header);
+    completion->token = token;
+    completion->reply_bytes_max = (uint32_t)header->limit_or_status;
+    complete(endpoint, completion, CRPC_COMPLETION_REQUEST, rpc_header_method(*header), payload,
+             header->payload_bytes);
 }
 
 static inline enum rpc_last kind_of_request(struct rpc_header header)
@@ -331,7 +354,7 @@ static __attribute__((cold, noinline)) void late_response(struct rpc_call *call)
         call->state = CALL_ANSWERED; /* its completion is still to be given */
     } else {
         list_remove(&call->timer.link); /* the peer needs no telling */
-        call_free(call);
+        call_free(call->endpoint, call);
     }
 }
 
@@ -348,16 +371,13 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
     } else {
         endpoint->stats.responses++;
     }
-    *completion = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
-                                    .method = call->method,
-                                    .status = status,
-                                    .endpoint = {endpoint->link.handle},
-                                    .user_data = call->user_data,
-                                    .payload = (uint64_t)(uintptr_t)payload,
-                                    .payload_bytes = header->payload_bytes,
-                                    .view = endpoint->engine->epoch,
-                                    .endpoint_user_data = endpoint->user_data};
-    call_free(call);
+    completion->status = status;
+    completion->user_data = call->user_data;
+    completion->token = 0;
+    completion->reply_bytes_max = 0;
+    complete(endpoint, completion, CRPC_COMPLETION_RESPONSE, call->method, payload,
+             header->payload_bytes);
+    call_free(endpoint, call);
 }
 
 /* What a response can say that is no status of the application's. */
@@ -617,46 +637,51 @@ void engine_emit_arrivals(struct rpc_engine *engine, struct output *output)
         } else if (unlikely(endpoint->leave == LEAVE_SAID)) {
             endpoint_check_left(endpoint);
         }
+        if (unlikely(endpoint->in.held_batches > endpoint->in.batch_window / 2)) {
+            rpc_lend(endpoint);
+        }
     }
 }
 
-/* A batch has begun that is not of one message, or whose message is no good one. */
+/* A batch that came alone has begun, and is not of one message. Returns what the poll does. */
 static __attribute__((noinline)) uint32_t
 parse_alone(struct rpc_endpoint *endpoint, crpc_completion *completions, uint32_t capacity)
 {
+    struct rpc_engine *engine = endpoint->engine;
     struct output output = {.next = completions, .end = completions + capacity};
     if (parse(endpoint, &output)) {
-        list_append(&endpoint->engine->ready, &endpoint->ready_link);
+        list_append(&engine->ready, &endpoint->ready_link);
     } else if (unlikely(endpoint->leave == LEAVE_SAID)) {
         endpoint_check_left(endpoint);
     }
-    return (uint32_t)(output.next - completions);
+    return rpc_poll_late(engine, completions, (uint32_t)(output.next - completions), capacity);
 }
 
 /* A message by itself that is not as most are; what its header says is read already: its words. */
 static __attribute__((noinline)) uint32_t take_odd(struct rpc_endpoint *endpoint, uint64_t low,
                                                    uint64_t high, const uint8_t *place,
-                                                   crpc_completion *completion)
+                                                   crpc_completion *completions, uint32_t capacity)
 {
     const struct rpc_header header = {.payload_bytes = (uint32_t)low,
                                       .call_id = low >> 32,
                                       .limit_or_status = (uint32_t)high,
                                       .method_and_kind = high >> 32};
+    struct rpc_engine *engine = endpoint->engine;
     bool given;
     const uint32_t bytes = (uint32_t)(endpoint->in.arrived - endpoint->in.parsed);
-    const char *fault = take_message(endpoint, &header, place, completion, &given);
+    const char *fault = take_message(endpoint, &header, place, completions, &given);
     begin(endpoint, 1, bytes);
     if (unlikely(fault)) {
-        struct output output = {.next = completion, .end = completion + 1};
+        struct output output = {.next = completions, .end = completions + 1};
         after_fault(endpoint, fault, &output);
-        given = output.next != completion;
+        given = output.next != completions;
     } else {
         end_batch(endpoint);
     }
     if (unlikely(endpoint->leave == LEAVE_SAID)) {
         endpoint_check_left(endpoint);
     }
-    return given;
+    return rpc_poll_late(engine, completions, given, capacity);
 }
 
 static inline uint64_t low_word(struct rpc_header header)
@@ -683,17 +708,45 @@ static inline struct rpc_call *plain_call(const struct rpc_endpoint *endpoint,
                : NULL;
 }
 
+/* The connection has ended over what came alone. */
+static __attribute__((cold, noinline)) uint32_t end_alone(struct rpc_endpoint *endpoint,
+                                                          const char *fault,
+                                                          crpc_completion *completions,
+                                                          uint32_t capacity)
+{
+    struct rpc_engine *engine = endpoint->engine;
+    link_violated(&endpoint->link, "%s", fault);
+    return rpc_poll_late(engine, completions, 0, capacity);
+}
+
+/* The batch is not one of a single message, as most that come alone are. What was not needed to see that is not read yet. */
+static __attribute__((noinline)) uint32_t
+begin_alone(struct rpc_endpoint *endpoint, const uint8_t *place, uint64_t sequence_and_bytes,
+            uint64_t count_and_flags, crpc_completion *completions, uint32_t capacity)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)place;
+    const struct batch_header header = {.request_limit = wire_load(&words[0]),
+                                        .batch_limit = wire_load(&words[1]),
+                                        .sequence_and_bytes = sequence_and_bytes,
+                                        .count_and_flags = count_and_flags};
+    struct rpc_engine *engine = endpoint->engine;
+    const uint32_t bytes = (uint32_t)(endpoint->in.arrived - endpoint->in.parsed);
+    return begin_read(endpoint, &header, bytes) ? parse_alone(endpoint, completions, capacity)
+                                                : rpc_poll_late(engine, completions, 0, capacity);
+}
+
 /* The batch of a lone call is in no queue and on no list: it is checked, and its message is taken, in one go, which is 175
  * instructions less. What is in it is read once, here as elsewhere, also if another takes it. */
 uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
                                 crpc_completion *completions, uint32_t capacity)
 {
     struct rpc_in *in = &endpoint->in;
+    struct rpc_out *out = &endpoint->out;
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     assert(list_empty(&endpoint->engine->ready) && in->batch_left == 0 &&
-           in->arrivals_head == in->arrivals_tail);
+           in->arrivals_head == in->arrivals_tail && rpc_nothing_odd(endpoint) && capacity > 0);
     if (unlikely(!admit(endpoint, bytes))) {
-        return 0;
+        return rpc_poll_late(endpoint->engine, completions, 0, capacity);
     }
     in->arrivals_tail++;
     store_first();
@@ -701,38 +754,45 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     chain_push(&endpoint->engine->release, &endpoint->release_link);
     store_first();
     const uint8_t *place = ring_at(&in->ring, in->parsed);
-    const struct batch_header batch = load_batch_header(endpoint, place);
-    if (!usual(endpoint, &batch, (uint32_t)bytes)) {
-        return begin_unusual(endpoint, &batch, (uint32_t)bytes)
-                   ? parse_alone(endpoint, completions, capacity)
-                   : 0;
+    const uint64_t *words = (const uint64_t *)(const void *)place;
+    const uint64_t sequence_and_bytes = wire_load(&words[2]);
+    const uint64_t count_and_flags = wire_load(&words[3]) ^ out->heard;
+    if (unlikely(sequence_and_bytes != (in->sequence_expected | bytes << 32) ||
+                 count_and_flags != 1)) {
+        return begin_alone(endpoint, place, sequence_and_bytes, count_and_flags, completions,
+                           capacity);
     }
-    if (!take_limits(endpoint, &batch)) {
-        return 0;
+    const uint64_t request_limit = wire_load(&words[0]), batch_limit = wire_load(&words[1]);
+    if (unlikely(!rpc_limits_possible(endpoint, request_limit, batch_limit))) {
+        return end_alone(endpoint, grants_too_much, completions, capacity);
+    }
+    /* Nobody waits for more. */
+    if (request_limit > out->request_limit) {
+        out->request_limit = request_limit;
+    }
+    if (batch_limit > out->batch_limit) {
+        out->batch_limit = batch_limit;
     }
     store_first();
-    if (unlikely(batch.count_and_flags != 1 || capacity == 0)) {
-        begin(endpoint, batch.count_and_flags, (uint32_t)bytes);
-        return parse_alone(endpoint, completions, capacity);
-    }
     place += WIRE_BATCH_HEADER_BYTES;
     const struct rpc_header header = rpc_load_header(place);
     if (unlikely(wire_charge(header.payload_bytes) != bytes)) {
         begin(endpoint, 1, (uint32_t)bytes);
-        link_violated(&endpoint->link, "%s", no_fit);
-        return 0;
+        return end_alone(endpoint, no_fit, completions, capacity);
     }
     if (header.method_and_kind == WIRE_RESPONSE << 16) {
         struct rpc_call *call = plain_call(endpoint, &header);
         if (unlikely(!call)) {
-            return take_odd(endpoint, low_word(header), high_word(header), place, completions);
+            return take_odd(endpoint, low_word(header), high_word(header), place, completions,
+                            capacity);
         }
         in->last = LAST_RESPONSE;
         accept_response(endpoint, call, &header, place + WIRE_HEADER_BYTES, completions);
     } else {
         if (unlikely(!rpc_header_is(endpoint, header, WIRE_REQUEST)) ||
-            !request_good(endpoint, &header)) {
-            return take_odd(endpoint, low_word(header), high_word(header), place, completions);
+            !request_fits(endpoint, &header)) {
+            return take_odd(endpoint, low_word(header), high_word(header), place, completions,
+                            capacity);
         }
         store_first();
         in->last = kind_of_request(header);
@@ -741,81 +801,13 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     in->sequence_expected++;
     in->parsed += bytes;
     in->held_batches++;
-    if (unlikely(endpoint->leave == LEAVE_SAID)) {
-        endpoint_check_left(endpoint);
+    if (unlikely(endpoint->engine->links.wheel.count != 0)) {
+        return rpc_poll_late(endpoint->engine, completions, 1, capacity);
     }
     return 1;
 }
 
-/* ---- Release --------------------------------------------------------------------------------- */
-
-void endpoint_publish(struct rpc_endpoint *endpoint)
-{
-    endpoint->in.request_published = endpoint->in.request_consumed + endpoint->in.request_share;
-    endpoint->in.batch_published = endpoint->in.batches_consumed + endpoint->in.batch_window;
-    /* The peer's device reads the mailbox at any time: each field is stored whole; the order
-     * between them does not matter, as both only grow. Views ended before: release keeps their
-     * reads first. */
-    atomic_store_explicit((_Atomic uint64_t *)&endpoint->in.mailbox->request_limit,
-                          endpoint->in.request_published, memory_order_release);
-    atomic_store_explicit((_Atomic uint64_t *)&endpoint->in.mailbox->batch_limit,
-                          endpoint->in.batch_published, memory_order_release);
-}
-
-/* Returns true if that makes room for which a call was refused. */
-static inline bool end_views(struct rpc_endpoint *endpoint)
-{
-    const uint64_t allowance = endpoint->in.held_allowance;
-    if (unlikely(endpoint->in.held_batches > endpoint->in.batch_window / 2)) {
-        rpc_lend(endpoint);
-    }
-    endpoint->in.released = endpoint->in.parsed;
-    endpoint->in.request_consumed += endpoint->in.held_request_charge;
-    endpoint->in.batches_consumed += endpoint->in.held_batches;
-    endpoint->in.held_request_charge = 0;
-    endpoint->in.held_batches = 0;
-    if (unlikely(endpoint->in.moving)) {
-        rpc_grow_release(endpoint);
-    }
-    endpoint->calls.reply_outstanding -= allowance;
-    endpoint->in.held_allowance = 0;
-    return unlikely(endpoint->link.refused) && allowance > 0;
-}
-
-/* The first of those whose views end. */
-static inline void release_first(struct rpc_engine *engine)
-{
-    struct rpc_endpoint *endpoint =
-        container_of(chain_take(&engine->release), struct rpc_endpoint, release_link);
-    const bool room = end_views(endpoint);
-    endpoint_publish(endpoint);
-    if (room) {
-        link_report(&endpoint->link, LINK_EVENT_ROOM);
-    }
-}
-
-static __attribute__((noinline)) void release_all(struct rpc_engine *engine)
-{
-    if (engine->nic->receives_posted < engine->receives_low) {
-        engine->operations->refill(engine->nic);
-    }
-    while (!chain_empty(&engine->release)) {
-        release_first(engine);
-    }
-}
-
-/* Receives are posted again, views end, and only then are new limits published: a peer may never be
- * told of room for which there is no receive. */
-void engine_release(struct rpc_engine *engine)
-{
-    const struct chain *first = engine->release.next;
-    if (unlikely(engine->nic->receives_posted < engine->receives_low) ||
-        (first != &engine->release && unlikely(first->next != &engine->release))) {
-        release_all(engine);
-    } else if (first != &engine->release) { /* as most are: without a frame */
-        release_first(engine);
-    }
-}
+/* ---- Views ------------------------------------------------------------------------------------ */
 
 static bool view_lies_in(const struct ring *ring, const crpc_completion *completion)
 {

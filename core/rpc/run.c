@@ -452,7 +452,6 @@ take_requests(struct rpc_endpoint *endpoint, struct rpc_cursor *cursor, const bo
     owed->count += taken;
     owed->allowance = owed->allowance_max - allowance_left;
     in->request_arrived += charge;
-    in->held_request_charge += charge;
     endpoint->stats.requests += taken;
     advance(cursor, next, payload - WIRE_HEADER_BYTES);
 }
