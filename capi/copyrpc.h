@@ -849,6 +849,15 @@ CRPC_API int32_t crpc_listener_get_info(crpc_context *context, crpc_listener lis
  * rejected, and their endpoints, channels or queues are closed. Returns CRPC_OK; CRPC_E_STALE. */
 CRPC_API int32_t crpc_listener_close(crpc_context *context, crpc_listener listener);
 
+/* Ends a service gracefully: closes the listener, as crpc_listener_close, and disconnects the endpoints, channels or queues that have come by it,
+ * as crpc_endpoint_disconnect, crpc_channel_disconnect or crpc_queue_drain with this timeout. Those that are only being connected
+ * stay: CRPC_COMPLETION_CONNECTED tells of them. So do those that were handed over. The caller goes on to poll. Requests that it
+ * has it answers, and requests that come meanwhile it answers, or drops with CRPC_E_NOT_STARTED, so that their callers can send them again
+ * elsewhere. No connection ends before its requests are answered, unless the time is over.
+ * Returns how many it disconnects, of which each yields one CRPC_COMPLETION_DISCONNECTED; CRPC_E_INVALID, CRPC_E_STALE. */
+CRPC_API int32_t crpc_listener_drain(crpc_context *context, crpc_listener listener,
+                                     uint64_t timeout_ns);
+
 /* ---- Region: registered memory --------------------------------------------------------------- */
 
 /* Access rights to a region. The context's device may always read it. The remote rights are those of

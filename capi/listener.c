@@ -97,3 +97,12 @@ int32_t crpc_listener_close(crpc_context *context, crpc_listener listener)
     link_listener_close(object);
     return CRPC_OK;
 }
+
+int32_t crpc_listener_drain(crpc_context *context, crpc_listener listener, uint64_t timeout_ns)
+{
+    if (!context) {
+        return CRPC_E_INVALID;
+    }
+    struct link_listener *object = listener_of(context, listener);
+    return object ? (int32_t)link_listener_drain(object, timeout_ns) : CRPC_E_STALE;
+}

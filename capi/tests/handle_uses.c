@@ -177,6 +177,11 @@ static int32_t do_listener_close(crpc_context *context, uint64_t bits)
     return crpc_listener_close(context, (crpc_listener){bits});
 }
 
+static int32_t do_listener_drain(crpc_context *context, uint64_t bits)
+{
+    return crpc_listener_drain(context, (crpc_listener){bits}, 0);
+}
+
 static int32_t do_region_info(crpc_context *context, uint64_t bits)
 {
     crpc_region_info info = {.struct_size = sizeof(info)};
@@ -217,7 +222,7 @@ static int32_t do_channel_op_in_region(crpc_context *context, uint64_t bits)
     return reason;
 }
 
-static use *const of_listeners[] = {do_listener_info, do_listener_close};
+static use *const of_listeners[] = {do_listener_info, do_listener_close, do_listener_drain};
 static use *const of_regions[] = {do_region_info, do_region_deregister, do_region_prepare,
                                   do_region_lend, do_channel_op_in_region};
 

@@ -282,6 +282,7 @@ struct link {
     struct link_listener *listener; /* until the application accepts or rejects; NULL = none, or the
                                          request was handed over */
     uint64_t request_user_data;     /* the listener's, or of link_hand_over */
+    uint64_t came_by;               /* the handle of the listener that it came by; 0 = none */
     uint32_t nonce;
     struct link_options options;
     struct link_peer peer;
@@ -351,6 +352,9 @@ struct link_listener;
 int32_t link_listener_open(struct link_group *group, const char *address, uint32_t backlog,
                            uint64_t user_data, struct link_listener **listener, crpc_error *error);
 void link_listener_close(struct link_listener *listener);
+/* Disconnects gracefully whatever is connected and came by the listener, as link_disconnect, and closes the listener. Returns how many
+ * these are. */
+uint32_t link_listener_drain(struct link_listener *listener, uint64_t timeout_ns);
 /* HANDLE_LISTENER. */
 uint64_t link_listener_handle(const struct link_listener *listener);
 void link_listener_info(const struct link_listener *listener, crpc_listener_info *info);

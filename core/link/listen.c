@@ -57,6 +57,22 @@ void link_listener_close(struct link_listener *listener)
     free(listener);
 }
 
+uint32_t link_listener_drain(struct link_listener *listener, uint64_t timeout_ns)
+{
+    struct link_group *group = listener->group;
+    const uint64_t handle = listener->handle;
+    uint32_t count = 0;
+    link_listener_close(listener);
+    struct list *at = group->all.next;
+    while (at != &group->all) {
+        struct link *link = list_entry(at, struct link, all_link);
+        at = at->next;
+        count += link->came_by == handle && !link->closed &&
+                 link_disconnect(link, timeout_ns) == CRPC_OK;
+    }
+    return count;
+}
+
 uint64_t link_listener_handle(const struct link_listener *listener)
 {
     return listener->handle;
@@ -144,6 +160,7 @@ void link_take_request(struct link_listener *listener, const struct cm_event *ev
     listener->requests++;
     if (link) {
         link->listener = listener;
+        link->came_by = listener->handle;
         listener->waiting++;
     } else {
         listener->refused++;
