@@ -1,4 +1,5 @@
 """peers.py: runners: the processes that are peers, and what they have told."""
+import json
 import os
 import random
 import signal
@@ -14,14 +15,24 @@ class Gone(Exception):
     """The process ended, or does not answer."""
 
 
-def fields_of(words):
-    return dict(word.split("=", 1) for word in words)
+def texts_of(line):
+    """The members of a line as texts, as scenarios compare them: truths are 1 and 0, and lists have commas."""
+    texts = {}
+    for key, value in line.items():
+        value = int(value) if isinstance(value, bool) else value
+        texts[key] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return texts
 
 
 class Runner:
-    def __init__(self, name, command, environment, verbose):
+    """`lines` checks what it says; with None, nobody does."""
+
+    def __init__(self, name, command, environment, lines, verbose):
         self.name = name
+        self.lines = lines
         self.verbose = verbose
+        self.asked = None  # the verb that it has not answered yet
+        self.wrong = ""  # what it said that no runner may
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.changed = threading.Condition()
         self.signals = threading.Lock()  # held while a disturber has the process stopped
@@ -38,26 +49,47 @@ class Runner:
     def read(self):
         for line in self.process.stdout:
             self.show("->", line)
-            word, *pairs = line.split()
             with self.changed:
-                if word == "event":
-                    self.events.append((time.monotonic(), fields_of(pairs)))
-                else:
-                    self.replies.append(fields_of(pairs))
+                self.wrong = self.take(line)
+                if self.wrong:
+                    break
                 self.changed.notify_all()
         with self.changed:
             self.ended = True
             self.changed.notify_all()
 
+    def take(self, line):
+        """Keeps an event or an answer; returns what is wrong with it, or ""."""
+        try:
+            told = json.loads(line)
+        except ValueError as error:
+            return f"no JSON ({error}): {line.rstrip()}"
+        wrong = self.lines.wrong_with(told, self.asked) if self.lines else ""
+        if wrong:
+            return f"{wrong}; it said, {f'asked for {self.asked}' if 'done' in told else 'by itself'}: {line.rstrip()}"
+        if "event" in told:
+            self.events.append((time.monotonic(), texts_of({"kind": told.pop("event"), **told})))
+        else:
+            self.asked = None
+            self.answer = told
+            self.replies.append(texts_of({"status": told["done"], **told}))
+        return ""
+
     def why_gone(self):
+        if self.wrong:
+            return f"the runner in {self.name} said what the schema does not allow: {self.wrong}"
         try:
             return f"the runner in {self.name} ended with status {self.process.wait(1)}"
         except subprocess.TimeoutExpired:
             return f"the runner in {self.name} told no more"
 
-    def command(self, verb, words, patience=1.0):
-        line = " ".join([verb, *(f"{key}={value}" for key, value in words.items())])
+    def command(self, verb, members, patience=1.0):
+        return self.say(verb, json.dumps({"do": verb, **members}), patience)
+
+    def say(self, verb, line, patience=1.0):
+        """The answer to a line, whatever that is."""
         self.show("<-", line)
+        self.asked = verb
         try:
             self.process.stdin.write(line + "\n")
         except OSError:
@@ -113,14 +145,17 @@ class Runner:
 class Pool:
     """Runners that are used again, scenario after scenario, unless something went wrong."""
 
-    def __init__(self, build, source, environment, verbose):
+    def __init__(self, build, source, outside, environment, lines, verbose):
+        schema = str(build / "conformance/lines/commands.json")
         self.commands = {
-            "c": [str(build / "conformance/runner_c")],
-            "python": [sys.executable, str(source / "python/runner.py")],
-            "go": [str(build / "conformance/runner_go")],
-            "foreign": [str(build / "conformance/runner_foreign")],
-            "pyverbs": [sys.executable, str(source / "python_verbs/runner.py")],
+            "c": [str(build / "conformance/runner_c"), schema],
+            "python": [sys.executable, str(source / "python/runner.py"), schema],
+            "go": [str(build / "conformance/runner_go"), schema],
+            "foreign": [str(build / "conformance/runner_foreign"), schema],
+            "pyverbs": [sys.executable, str(source / "python_verbs/runner.py"), schema],
+            **outside,
         }
+        self.lines = lines
         self.environment = environment
         self.verbose = verbose
         self.idle = {language: [] for language in self.commands}
@@ -128,7 +163,7 @@ class Pool:
 
     def take(self, language):
         runner = self.idle[language].pop() if self.idle[language] else None
-        runner = runner or Runner(language, self.commands[language], self.environment, self.verbose)
+        runner = runner or Runner(language, self.commands[language], self.environment, self.lines, self.verbose)
         self.busy.append(runner)
         return runner
 

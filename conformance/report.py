@@ -1,4 +1,5 @@
 """report.py: what run.py tells: TAP, the matrix, JSON; and what is red."""
+import collections
 import json
 
 # How the reason begins of what this place cannot run.
@@ -6,6 +7,8 @@ ELSEWHERE = "only on simnic"
 NOT_ASKED = "only with a driver that was not asked for"
 # And of what needs a program that is not here.
 LACKING = "this machine lacks"
+# And of what a runner from outside does not know.
+UNABLE = "the outside runner"
 
 
 def title(entry):
@@ -45,12 +48,12 @@ def ran(entry):
 
 def red(entries, asked):
     """What must not be: scenarios that failed, cells of those asked for and scenarios that ran nothing. What needs a program that is not
-    here is left out."""
+    here, or what a runner from outside does not know, is left out."""
     lines = [f"{title(entry)}: {entry['reason']}" for entry in entries if entry["result"] == "failed"]
-    cells = {cell_of(entry) for entry in entries if ran(entry) or entry["reason"].startswith(LACKING)}
+    cells = {cell_of(entry) for entry in entries if ran(entry) or entry["reason"].startswith((LACKING, UNABLE))}
     lines += [f"nothing ran from {cell[0]} to {cell[1]}, {cell[2]} on {cell[3]}" for cell in asked if cell not in cells]
     names = {entry["scenario"] for entry in entries if ran(entry)}
-    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith((ELSEWHERE, NOT_ASKED, LACKING))}
+    here = {entry["scenario"] for entry in entries if not entry["reason"].startswith((ELSEWHERE, NOT_ASKED, LACKING, UNABLE))}
     return lines + [f"{name} ran nowhere" for name in sorted(here - names)]
 
 
@@ -61,7 +64,7 @@ def cell_text(entries, cell, asked):
     skipped = sum(entry["result"] == "skipped" for entry in own)
     if cell not in asked:
         return "-"
-    if own and all(entry["reason"].startswith(LACKING) for entry in own):
+    if own and all(entry["reason"].startswith((LACKING, UNABLE)) for entry in own):
         return f"{skipped} skipped"
     if failed or not passed:
         return f"RED {passed} passed, {failed} failed"
@@ -81,6 +84,21 @@ def matrix(entries, asked, languages):
         widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
         lines += ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def forms(entries):
+    """How often each form of a language has run."""
+    lines = ""
+    for form in sorted({language for entry in entries for language in (entry["client"], entry["server"]) if ":" in language}):
+        own = [entry["result"] for entry in entries if form in (entry["client"], entry["server"])]
+        lines += f"{form}: {own.count('passed')} passed, {own.count('failed')} failed, {own.count('skipped')} skipped\n"
+    return lines
+
+
+def reasons(entries):
+    """Why scenarios were skipped, and how often."""
+    counts = collections.Counter(entry["reason"] for entry in entries if entry["result"] == "skipped")
+    return "".join(f"skipped {count}: {reason}\n" for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def summary(entries):

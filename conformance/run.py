@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import threading
@@ -15,25 +16,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import report
-from peers import Disturber, Pool
+from abilities import Abilities
+from cells import FOREIGN, LANGUAGES, Dealer
+from lines import Lines, read_definitions
+from peers import Disturber, Gone, Pool
+from refusals import refuses
 from scenario import Failure, Play
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "bindings/go"))
 from go_folders import go_folders  # noqa: E402
 
-SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json",
-           "schema_tags.json", "schema_arenas.json")
-LANGUAGES = ["c", "python", "go"]
-# Programs without the library, each of which is the peer of each language in some scenarios: in C with verbs and librdmacm, and in Python
-# with pyverbs.
-FOREIGN = ["foreign", "pyverbs"]
-
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder, e.g. build/gcc")
-    parser.add_argument("--languages", default=",".join([*LANGUAGES, *FOREIGN]))
+    parser.add_argument("--languages", help="ours, those of --runner, and programs without the library; all, if nothing is said")
+    parser.add_argument("--runner", action="append", default=[], metavar="NAME=COMMAND", help="a runner that somebody else has written: the "
+                        "peer of every language, and of itself; may be there several times")
+    parser.add_argument("--forms", action=argparse.BooleanOptionalAction, default=True, help="calls also in the other forms that languages "
+                        "have of them")
     parser.add_argument("--pairs", choices=["all", "same", "once", "turns"], default="all",
                         help="every language with every other, with itself, each once on each side, or one pair a scenario; which pairs "
                         "take turns")
@@ -44,7 +46,8 @@ def arguments():
     parser.add_argument("--address", default=os.environ.get("TEST_ADDRESS", "10.99.0.1"))
     parser.add_argument("--go", help="the go command, to build the runner in Go with; without it, it is there already")
     parser.add_argument("--vm", help="do what else is said here in the VM, by this program: vm/run")
-    parser.add_argument("--checked", action="store_true", help="the schema has taken all scenarios: do not ask it again")
+    parser.add_argument("--checked", action="store_true", help="the schemas have taken all scenarios, and the lines of "
+                        "runners elsewhere: do not ask them again")
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
@@ -59,6 +62,18 @@ def arguments():
     parser.add_argument("--selftest", action="store_true", help="run selftest/, whose scenarios must fail")
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: join these reports to --json")
     options = parser.parse_args()
+    options.outside = {}
+    for runner in options.runner:
+        name, equals, command = runner.partition("=")
+        if not (equals and command and name.isalnum() and name.islower()) or name in (*LANGUAGES, *FOREIGN):
+            parser.error(f"--runner {runner}: it is NAME=COMMAND, with a name in small letters that is none of ours")
+        options.outside[name] = shlex.split(command)
+    options.languages_given = options.languages is not None
+    ours = [name for name in LANGUAGES if name != "go" or options.go or (options.build / "conformance/runner_go").exists()]
+    options.languages = options.languages or ",".join([*ours, *options.outside, *FOREIGN])
+    for language in options.languages.split(","):
+        if language not in (*LANGUAGES, *options.outside, *FOREIGN):
+            parser.error(f"--languages {language}: there is none, and no --runner of that name")
     if options.turn is None:
         options.turn = random.randrange(len(LANGUAGES) ** 2 * options.share)
     return options
@@ -69,12 +84,8 @@ def arguments():
 
 def read_schema():
     """schema.json with what the others add; what a verb is told and an event tells follows from its name."""
-    schema, *others = (json.loads((HERE / name).read_text()) for name in SCHEMAS)
-    definitions = schema["definitions"]
-    for more in others:
-        for name in ("verbs", "events"):
-            definitions[name].update(more["definitions"].pop(name))
-        definitions.update(more["definitions"])
+    schema = json.loads((HERE / "schema.json").read_text())
+    definitions = schema["definitions"] = read_definitions()
     definitions["command"]["allOf"] = [
         {"if": {"properties": {"do": {"const": verb}}},
          "then": {"properties": {"with": {"$ref": f"#/definitions/verbs/{verb}"}}, "required": ["with"] if words["required"] or "oneOf" in words else []}}
@@ -112,6 +123,8 @@ def read_scenarios(folder, only="", checked=False):
         except ValueError as error:
             rejected.append((path, str(error)))
             continue
+        if only and not any(only in str(scenario.get("name")) for scenario in content.get("scenarios", [])):
+            continue  # what nobody asks for need not wait for the schema
         wrong = wrong_with(content)
         if wrong:
             rejected.append((path, wrong))
@@ -123,66 +136,18 @@ def read_scenarios(folder, only="", checked=False):
     return [scenario for scenario in scenarios if only in scenario["name"]], rejected
 
 
-def cells_of(scenario, languages, pairs, turn, lacking):
-    """The (client, server) languages that a scenario runs in; "" where it has no such peer. Who is lacking has no turn."""
-    own = [language for language in languages if language not in FOREIGN]
-    strange = [cells for program in FOREIGN if program in languages for cells in foreign_cells(scenario, own, program)]
-    if pairs in ("once", "turns"):
-        cells = own_cells(scenario, own, "all")
-        fit = [cell for cell in cells if not missing_from(scenario, cell)] or cells
-        each = [cell for cell in fit if "" in cell or (own.index(cell[0]) + turn) % len(own) == own.index(cell[1])]
-        if pairs == "once" and each:
-            return each + [cells[turn % len(cells)] for cells in strange]
-        fit += [cell for cells in strange for cell in cells if not lacking.intersection(cell)]
-        return [fit[turn % len(fit)]] if fit else []
-    return own_cells(scenario, own, pairs) + [cell for cells in strange for cell in cells]
-
-
-def foreign_cells(scenario, languages, program):
-    """Those in which the foreign program is the client, and those in which it is the server."""
-    able = scenario.get("foreign", []) if program != "pyverbs" or for_pyverbs(scenario) else []
-    clients = [(program, language) for language in languages if "client" in able]
-    servers = [(language, program) for language in languages if "server" in able]
-    return [cells for cells in (clients, servers) if cells]
-
-
-def for_pyverbs(scenario):
-    """It has neither rdma_cm nor blobs, and knows its peer by addresses alone."""
-    steps = [one for step in scenario["steps"] for one in step.get("steps", [step])]
-    ways = {link.get("queue") for link in scenario.get("links", [])} | {step.get("do") for step in steps}
-    return not ways & {"rdma_cm", "blob", "listen", "queue_connect", "queue_join"}
-
-
-def own_cells(scenario, languages, pairs):
-    if scenario.get("requires", {}).get("foreign"):
-        return []
-    clients = any(name.startswith("client") for name in scenario["peers"])
-    servers = any(name.startswith("server") for name in scenario["peers"])
-    if not (clients and servers):
-        return [(language, "") if clients else ("", language) for language in languages]
-    if pairs == "same":
-        return [(language, language) for language in languages]
-    return [(client, server) for client in languages for server in languages]
-
-
-def missing_from(scenario, languages):
-    """Languages that a scenario is not for."""
-    fit = scenario.get("requires", {}).get("languages", LANGUAGES)
-    return [language for language in languages if language not in ("", *FOREIGN, *fit)]
-
-
 def has_faults(scenario):
     return any("fault" in step for step in scenario["steps"])
 
 
-def plays_of(options, scenarios):
+def plays_of(options, scenarios, dealer):
     """Everything that there is to play: (scenario, client's language, server's, driver)."""
     share = scenarios[options.turn // len(LANGUAGES) ** 2 % options.share :: options.share]
     return [
         (scenario, client, server, driver)
         for driver in options.drivers.split(",")
         for turn, scenario in enumerate(share, options.turn)
-        for client, server in cells_of(scenario, options.languages.split(","), options.pairs, turn, set(options.lacking))
+        for client, server in dealer.cells(scenario, turn)
     ] * options.repeat
 
 
@@ -198,15 +163,17 @@ def shares_initiators(scenario):
 class Runs:
     """Plays scenarios, a few at a time; each thread has runners of its own, which it uses again."""
 
-    def __init__(self, options, environment):
+    def __init__(self, options, environment, lines, abilities):
         self.options = options
         self.environment = environment
+        self.lines = lines
+        self.abilities = abilities
         self.local = threading.local()
         self.pools = []
 
     def pool(self):
         if not hasattr(self.local, "pool"):
-            self.local.pool = Pool(self.options.build, HERE, self.environment, self.options.verbose)
+            self.local.pool = new_pool(self.options, self.environment, self.lines)
             self.pools.append(self.local.pool)
         return self.local.pool
 
@@ -216,12 +183,12 @@ class Runs:
             "result": "passed", "reason": "",
         }
         needs = scenario.get("requires", {})
-        missing = missing_from(scenario, (client, server))
+        unable = self.abilities.lacking(scenario, client, server)
         lacking = [self.options.lacking[one] for one in (client, server) if one in self.options.lacking]
         if self.needs_simnic(scenario):
             entry.update(result="skipped", reason=f"{report.ELSEWHERE}: {needs.get('because', 'its ctl makes the faults')}")
-        elif missing:
-            entry.update(result="skipped", reason=f"not for {missing[0]}: {needs['because']}")
+        elif unable:
+            entry.update(result="skipped", reason=unable)
         elif lacking:
             entry.update(result="skipped", reason=lacking[0])
         elif driver not in needs.get("drivers", [driver]):
@@ -229,7 +196,7 @@ class Runs:
             entry.update(result="skipped", reason=f"{f'not for the driver {driver}' if asked else report.NOT_ASKED}: {needs['because']}")
         else:
             try:
-                Play(scenario, self.pool(), {"client": client, "server": server}, driver, self.options).run()
+                Play(scenario, self.pool(), self.lines, {"client": client, "server": server}, driver, self.options).run()
             except Failure as failure:
                 entry.update(result="failed", reason=str(failure))
         return entry
@@ -244,8 +211,8 @@ class Runs:
             pool.close()
 
 
-def run_all(options, environment, plays):
-    runs, entries = Runs(options, environment), []
+def run_all(options, environment, lines, abilities, plays):
+    runs, entries = Runs(options, environment, lines, abilities), []
     tap = report.Tap() if options.tap else None
     if options.shuffle is not None:
         random.Random(options.shuffle).shuffle(plays)
@@ -269,18 +236,19 @@ def run_all(options, environment, plays):
     return entries, tap
 
 
-def selftest(options, environment):
-    """Each scenario of selftest/ must fail, for the reason that it says; and rejected.json must be rejected. With pairs that take turns, so
-    do languages, of which each scenario has one."""
+def selftest(options, environment, lines, abilities):
+    """Each scenario of selftest/ must fail, for the reason that it says; rejected.json must be rejected, and each runner must refuse what is
+    wrong in a command. With pairs that take turns, so do languages, of which each scenario has one."""
     tap = report.Tap()
     if options.pairs == "turns":
         print(f"# languages take turns; again: --turn {options.turn}", flush=True)
     scenarios, rejected = read_scenarios(HERE / "selftest")
     tap.line([path.name for path, _ in rejected] == ["rejected.json"], "the schema rejects rejected.json, and no other", str(rejected))
-    runs = Runs(options, environment)
+    runs = Runs(options, environment, lines, abilities)
+    selftest_lines(options, lines, abilities, runs.pool(), tap)
     driver = options.drivers.split(",")[0]
     for turn, scenario in enumerate(scenarios, options.turn):
-        fit = [language for language in options.languages.split(",") if language not in FOREIGN and not missing_from(scenario, [language])]
+        fit = [language for language in options.languages.split(",") if language not in FOREIGN and not abilities.lacking(scenario, language, language)]
         for language in [fit[turn % len(fit)]] if options.pairs == "turns" else fit:
             entry = runs.play(scenario, language, language, driver)
             good = entry["result"] == "failed" and scenario["fails_with"] in entry["reason"]
@@ -296,6 +264,51 @@ def selftest(options, environment):
     tap.line("1 skipped" in report.summary([lacking]), "it is counted")
     tap.end()
     return 1 if tap.failed else 0
+
+
+def selftest_lines(options, lines, abilities, pool, tap):
+    """Of what is said: each runner refuses what is wrong, and what is wrong with a runner's lines is found."""
+    for name, hello in abilities.hellos.items():
+        runner = pool.take(name)
+        try:
+            count, wrong = refuses(runner, lines, hello)
+            tap.line(not wrong, f"{name} refuses {count} wrong commands", "\n".join(wrong[:20]))
+        except Gone as gone:
+            tap.line(False, f"{name} refuses wrong commands", str(gone))
+        runner.kill()
+    pool.all_back()
+    good = {"event": "response", "id": 1, "status": "CRPC_OK", "length": 0, "checksum": 0}
+    tap.line(not lines.wrong_with(good, None), "an event as it should be is nothing wrong")
+    for wrong, verb in (({**good, "id": "1"}, None), ({**good, "more": 1}, None), ({"event": "response"}, None), ({"event": "levitated"}, None),
+                        ({"done": "CRPC_OK"}, "info"), ({"done": "FINE"}, "reset"), ({"done": "CRPC_OK"}, None), ([], "reset"), ({}, "reset")):
+        tap.line(lines.wrong_with(wrong, verb) != "", f"{wrong}, asked for {verb}, is wrong")
+    ours = [name for name in options.languages.split(",") if name in LANGUAGES]
+    strange = Abilities({name: {**abilities.hellos[name], "capabilities": ["levity"], "verbs": ["open"]} for name in ours}, lines, [])
+    tap.line(any("lacks.json does not allow" in line for line in strange.wrong()), "what a runner of ours lacks is red")
+    tap.line(any("there is none" in line for line in strange.wrong()), "a capability that there is not is red")
+
+
+def new_pool(options, environment, lines):
+    return Pool(options.build, HERE, options.outside, environment, None if options.checked else lines, options.verbose)
+
+
+def abilities_of(options, environment, lines):
+    """What the runners that are asked for say of themselves."""
+    pool, hellos = new_pool(options, environment, lines), {}
+    for name in options.languages.split(","):
+        if name in options.lacking:
+            continue
+        try:
+            runner = pool.take(name)
+            runner.command("hello", {})
+        except (Gone, OSError) as error:
+            sys.exit(f"{name} does not answer `hello`: {error}")
+        if runner.answer["done"] != "CRPC_OK":
+            sys.exit(f"{name} answers {runner.answer} to `hello`")
+        hellos[name] = runner.answer
+        pool.give_back(name, runner)
+    pool.close()
+    return Abilities(hellos, lines, options.outside)
 
 
 def environment_of(options):
@@ -335,6 +348,9 @@ def main():
         return 0
     options.build = options.build.resolve()
     environment = environment_of(options)
+    lines = Lines()
+    if not options.checked:  # else it was done outside of the VM
+        lines.write(options.build / "conformance/lines")
     if options.go:
         build_go(options, environment)
     if options.vm:  # which has no time to build anything, and takes more than a minute for what the schema says in seconds here
@@ -343,24 +359,28 @@ def main():
         checked = [] if read_scenarios(HERE / "scenarios")[1] else ["--checked"]
         os.execv(options.vm, [options.vm, sys.executable, *others, *checked])
     options.lacking = lacking_from(options, environment)
+    abilities = abilities_of(options, environment, lines)
+    wrong = abilities.wrong()
     if options.selftest:
-        return selftest(options, environment)
+        return selftest(options, environment, lines, abilities)
     scenarios, rejected = read_scenarios(HERE / "scenarios", options.only, options.checked)
     for path, why in rejected:
         print(f"rejected: {path.name}: {why}")
     if options.initiators:
         scenarios = [scenario for scenario in scenarios if shares_initiators(scenario)]
-    plays = plays_of(options, scenarios)
-    entries, tap = run_all(options, environment, plays)
+    plays = plays_of(options, scenarios, Dealer(options, abilities))
+    entries, tap = run_all(options, environment, lines, abilities, plays)
     asked = {(client, server, driver, options.device) for _, client, server, driver in plays}
-    red = [f"rejected: {path.name}" for path, _ in rejected] + report.red(entries, sorted(asked))
+    red = wrong + [f"rejected: {path.name}" for path, _ in rejected] + report.red(entries, sorted(asked))
     if options.json:
         report.write(options.json, entries)
     if tap:
         tap.line(not red, "no cell is red", "\n".join(red))
         tap.end()
     else:
-        print(report.matrix(entries, sorted(asked), [*LANGUAGES, *FOREIGN]))
+        print(report.matrix(entries, sorted(asked), [*LANGUAGES, *options.outside, *FOREIGN]))
+        print(report.forms(entries), end="")
+        print(report.reasons(entries), end="")
         print("\n".join(f"RED: {line}" for line in red))
         print(report.summary(entries))
     return 1 if red else 0

@@ -6,8 +6,10 @@ import subprocess
 import time
 import zlib
 
+from abilities import FORM, base
 from arenas import hear
 from dynamic import link_dynamic
+from lines import REFUSALS
 from peers import Gone
 
 PERIOD = 4093
@@ -15,8 +17,6 @@ WITHIN_MS = 60000  # ends a hang, and means nothing else
 # Connecting takes as long as a busy machine needs, where a scenario does not say how long; the libraries' default is 5 s.
 CONNECT_MS = 600000
 CONNECTING = [kind + verb for kind in ("", "channel_", "queue_") for verb in ("connect", "accept", "blob")]
-# A runner that does not know what it was told has not done it, whatever a scenario expects.
-NEVER_GOOD = ("UNKNOWN_VERB", "UNKNOWN_NAME")
 # What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
@@ -51,9 +51,10 @@ def listed(value):
 
 
 class Play:
-    def __init__(self, scenario, pool, languages, driver, options):
+    def __init__(self, scenario, pool, lines, languages, driver, options):
         self.scenario = scenario
         self.pool = pool
+        self.lines = lines
         self.languages = languages
         self.driver = driver
         self.options = options
@@ -96,7 +97,7 @@ class Play:
             self.pool.give_back(self.language(peer), self.runners[peer])
 
     def language(self, peer):
-        return self.languages[peer.rstrip("0123456789")]
+        return base(self.languages[peer.rstrip("0123456789")])
 
     def alive(self):
         return [peer for peer in self.runners if peer not in self.killed]
@@ -109,6 +110,9 @@ class Play:
 
     def open(self, peer, words):
         words = {key: self.text(value, "") for key, value in words.items()}
+        form = self.languages[peer.rstrip("0123456789")].partition(FORM)[2]
+        if form:
+            words["form"] = form
         if self.options.initiators:
             words["initiators"] = self.options.initiators
         reply = self.command(peer, "open", {"device": self.options.device, "driver": self.driver, **words})
@@ -240,6 +244,8 @@ class Play:
 
     def text(self, value, turn):
         """What stands for a value in a scenario: {i} is the turn's number, $name what was learned, $name+1 a bit more."""
+        if isinstance(value, list):
+            return value
         text = str(int(value) if isinstance(value, bool) else value).replace("{i}", turn)
         found = re.fullmatch(r"\$([a-z0-9_.]+)(?:([+-]\d+))?", text)
         if not found:
@@ -250,13 +256,17 @@ class Play:
         return str(int(known) + int(found[2])) if found[2] else known
 
     def command(self, peer, verb, words):
-        return self.runners[peer].command(verb, words, self.options.patience)
+        try:
+            members = self.lines.typed(verb, words)
+        except ValueError as error:
+            raise Failure(f"{peer}: {verb} cannot have {words}: {error}") from None
+        return self.runners[peer].command(verb, members, self.options.patience)
 
     @staticmethod
     def status(peer, verb, reply, wanted):
         status = reply.get("status")
-        if status in NEVER_GOOD:
-            raise Failure(f"{peer} says {status} to {verb}")
+        if status in REFUSALS:  # it has not done it, whatever a scenario expects
+            raise Failure(f"{peer} says {status} to {verb}{' because of ' + reply['member'] if 'member' in reply else ''}")
         if status not in listed(wanted):
             raise Failure(f"{peer}: {verb} gave {status}, expected {' or '.join(listed(wanted))}")
 
@@ -293,7 +303,7 @@ class Play:
     def note(peer, table, words):
         """What was sent under a number."""
         count = int(words.get("count", 1))
-        length = sum(map(int, words["lengths"].split(","))) if "lengths" in words else int(words.get("length", 0))
+        length = sum(words["lengths"]) if "lengths" in words else int(words.get("length", 0))
         for index in range(1 if "summary" in words else count):
             op = (time.monotonic(), length, int(words.get("seed", 0)) + index)
             table[peer, int(words["id"]) + index] = (*op, count) if "summary" in words else op
@@ -337,11 +347,10 @@ class Play:
 
     @staticmethod
     def compare_payload(what, fields, wanted):
-        length, total = wanted
-        if fields.get("length") != str(length):
-            raise Failure(f"{what} has {fields.get('length')} bytes, expected {length}")
-        if fields.get("checksum") != str(total):
-            raise Failure(f"{what} has checksum {fields.get('checksum')}, expected {total}")
+        for field, plural, wanted_of, says in (("length", "lengths", wanted[0], "{} bytes"), ("checksum", "checksums", wanted[1], "checksum {}")):
+            got = fields.get(plural, fields.get(field))
+            if got != str(wanted_of):
+                raise Failure(f"{what} has {says.format(got)}, expected {wanted_of}")
 
     def patterns(self, peer, expected, turn):
         """One dict for each event that must come: `key`, by which it is known, and what is expected of it."""

@@ -55,7 +55,7 @@ static int32_t do_lend(struct thing *endpoint)
 static int32_t do_give_back(const struct thing *it)
 {
     const uint64_t payload =
-        *text("place") ? it->arena + number64("place") * it->place_bytes : it->payload;
+        has("place") ? it->arena + number64("place") * it->place_bytes : it->payload;
     return crpc_arena_give_back(context, (crpc_endpoint){it->bits}, payload);
 }
 

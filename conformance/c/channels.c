@@ -1,8 +1,6 @@
 /* channels.c: the verbs of channels, and what comes of them. */
 #include "runner.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,17 +35,22 @@ static void tell_message(const struct message *message)
 {
     int received = message->ops[0].opcode == CRPC_CHANNEL_RECEIVE;
     int whole = message->status == CRPC_OK;
-    printf("event kind=%s id=%" PRIu64 " status=%s", received ? "received" : "sent", message->id,
-           status_text(message->status));
-    for (uint32_t i = 0; (whole || message->status == CRPC_E_TRUNCATED) && i < message->count;
-         i++) {
-        printf("%s%u", i ? "," : " length=", message->lengths[i]);
+    uint32_t sums[OPS_MAX];
+    json_t *event = event_new(received ? "received" : "sent");
+    put_number(event, "id", message->id);
+    put_status(event, message->status);
+    if (received && (whole || message->status == CRPC_E_TRUNCATED)) {
+        put_numbers(event, "lengths", message->lengths, message->count);
+    } else if (!received && (whole || message->status == CRPC_E_TRUNCATED)) {
+        put_number(event, "length", message->lengths[0]);
     }
     for (uint32_t i = 0; received && whole && i < message->count; i++) {
-        printf("%s%u", i ? "," : " checksum=",
-               checksum((const void *)(uintptr_t)message->ops[i].address, message->lengths[i]));
+        sums[i] = checksum((const void *)(uintptr_t)message->ops[i].address, message->lengths[i]);
     }
-    printf("\n");
+    if (received && whole) {
+        put_numbers(event, "checksums", sums, message->count);
+    }
+    event_tell(event);
 }
 
 static void end_unposted(struct message *message, int32_t status)
@@ -80,8 +83,11 @@ void channels_take(const crpc_completion *done, const struct thing *channel)
     if (done->kind == CRPC_COMPLETION_SENT || done->kind == CRPC_COMPLETION_RECEIVED) {
         take_part(done);
     } else if (done->kind == CRPC_COMPLETION_RAIL) {
-        printf("event kind=rail endpoint=%s rail=%" PRIu64 " status=%s\n", channel->name,
-               done->token, status_text(done->status));
+        json_t *event = event_new("rail");
+        put_text(event, "endpoint", channel->name);
+        put_number(event, "rail", done->token);
+        put_status(event, done->status);
+        event_tell(event);
     }
 }
 
@@ -174,7 +180,7 @@ static int32_t do_send(crpc_channel channel)
 {
     uint32_t length = number("length");
     uint64_t limit = nanoseconds("timeout_ms");
-    for (uint32_t i = 0; i < (*text("count") ? number("count") : 1); i++) {
+    for (uint32_t i = 0; i < (has("count") ? number("count") : 1); i++) {
         struct message *message = add_message(number("id") + i);
         uint8_t *memory = add_op(message, channel, CRPC_CHANNEL_SEND, number("tag"), length);
         memcpy(memory, payload_of(length, number("seed") + i), length);
@@ -183,19 +189,16 @@ static int32_t do_send(crpc_channel channel)
     return CRPC_OK;
 }
 
-/* rooms=100,200 tags=1,2: a group. */
+/* Several rooms are a group. */
 static int32_t do_receive(crpc_channel channel)
 {
-    for (uint32_t i = 0; i < (*text("count") ? number("count") : 1); i++) {
+    for (uint32_t i = 0; i < (has("count") ? number("count") : 1); i++) {
         struct message *message = add_message(number("id") + i);
-        const char *rooms = text("rooms"), *tags = text("tags");
-        char *end;
-        while (*rooms && message->count < OPS_MAX) {
-            uint32_t bytes = (uint32_t)strtoul(rooms, &end, 10);
-            rooms = *end ? end + 1 : end;
-            uint32_t tag = (uint32_t)strtoul(tags, &end, 10);
-            tags = *end ? end + 1 : end;
-            add_op(message, channel, CRPC_CHANNEL_RECEIVE, tag, bytes);
+        uint32_t rooms[OPS_MAX], tags[OPS_MAX] = {0};
+        uint32_t count = numbers("rooms", rooms, OPS_MAX);
+        numbers("tags", tags, OPS_MAX);
+        for (uint32_t j = 0; j < count; j++) {
+            add_op(message, channel, CRPC_CHANNEL_RECEIVE, tags[j], rooms[j]);
         }
         for (uint32_t j = 0; j + 1 < message->count; j++) {
             message->ops[j].flags = CRPC_CHANNEL_MORE;
@@ -246,7 +249,7 @@ static int32_t make_channel(const char *verb, struct thing *made)
                                     .retry_count = number("retry_count"),
                                     .token_bytes = (uint32_t)strlen(token),
                                     .key_bytes = (uint32_t)strlen(key)};
-    if (*text("share")) {
+    if (has("share")) {
         options.split = CRPC_SPLIT_FIXED;
         options.rail0_share = number("share");
     }
@@ -258,7 +261,7 @@ static int32_t make_channel(const char *verb, struct thing *made)
     int32_t status;
     if (strcmp(verb, "channel_blob") == 0) {
         status = crpc_channel_blob(context, &options, &handle, blob, &blob_bytes, NULL);
-        tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
+        put_bytes(answer(), "blob", blob, status == CRPC_OK ? blob_bytes : 0);
     } else {
         status = strcmp(verb, "channel_accept") == 0
                      ? crpc_channel_accept(context, handle, &options, NULL)
@@ -272,7 +275,7 @@ static int32_t make_channel(const char *verb, struct thing *made)
 static int32_t do_join(const struct thing *it)
 {
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes = blob_of(blob);
+    uint32_t bytes = bytes_of("blob", blob, sizeof(blob));
     return tell_failure(it, crpc_channel_join(context, channel_of(it), blob, bytes, NULL));
 }
 
@@ -281,12 +284,14 @@ static int32_t do_join(const struct thing *it)
 static int32_t tell_rails(void)
 {
     crpc_rail_info info = {.struct_size = sizeof(info)};
+    json_t *devices = json_array();
     uint32_t count = 0;
-    while (crpc_rail_get_info(context, count, &info) == CRPC_OK) {
-        tell("device%u=%s", count++, info.device);
+    while (crpc_rail_get_info(context, count++, &info) == CRPC_OK) {
+        json_array_append_new(devices, json_string(info.device));
         info.struct_size = sizeof(info);
     }
-    tell("count=%u", count);
+    put_number(answer(), "count", json_array_size(devices));
+    json_object_set_new(answer(), "devices", devices);
     return CRPC_OK;
 }
 
@@ -296,10 +301,14 @@ static int32_t tell_channel(crpc_channel channel)
     static const char *const splits[] = {"measured", "fixed", "hint"};
     crpc_channel_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_channel_get_info(context, channel, &info);
-    tell("slots=%u queue_pairs=%u rail0=%s rail1=%s split=%s share=%u receives_open=%u "
-         "sends_open=%u",
-         info.slots, info.queue_pairs, rails[info.rail_state[0] & 3], rails[info.rail_state[1] & 3],
-         splits[info.split % 3], info.rail0_share, info.receives_open, info.sends_open);
+    put_number(answer(), "slots", info.slots);
+    put_number(answer(), "queue_pairs", info.queue_pairs);
+    put_text(answer(), "rail0", rails[info.rail_state[0] & 3]);
+    put_text(answer(), "rail1", rails[info.rail_state[1] & 3]);
+    put_text(answer(), "split", splits[info.split % 3]);
+    put_number(answer(), "share", info.rail0_share);
+    put_number(answer(), "receives_open", info.receives_open);
+    put_number(answer(), "sends_open", info.sends_open);
     return status;
 }
 
@@ -311,10 +320,11 @@ static int32_t tell_stats(crpc_channel channel)
         "messages_sent",   "messages_received", "bytes_sent",  "bytes_received", "sends_failed",
         "receives_failed", "truncated",         "rail0_bytes", "rail1_bytes"}; /* in their order */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        tell("%s=%" PRIu64, names[i], (&s.messages_sent)[i]);
+        put_number(answer(), names[i], (&s.messages_sent)[i]);
     }
-    tell("rail1_failures=%" PRIu64 " rail1_recoveries=%" PRIu64 " protocol_errors=%" PRIu64,
-         s.rail_failures[1], s.rail_recoveries[1], s.protocol_errors);
+    put_number(answer(), "rail1_failures", s.rail_failures[1]);
+    put_number(answer(), "rail1_recoveries", s.rail_recoveries[1]);
+    put_number(answer(), "protocol_errors", s.protocol_errors);
     return status;
 }
 

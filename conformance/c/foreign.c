@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
@@ -82,7 +81,8 @@ static const char *do_open(void)
     if (!events || !results_region || ibv_req_notify_cq(completions, 0)) {
         return "CRPC_E_NO_DEVICE";
     }
-    tell("device=%s driver_name=%s", text("device"), text("driver"));
+    put_text(answer(), "device", text("device"));
+    put_text(answer(), "driver_name", text("driver"));
     return "CRPC_OK";
 }
 
@@ -159,7 +159,7 @@ static const char *do_window(const struct thing *queue, struct thing *made)
     if (!made->window || !ops_bind(queue, region, made->window)) {
         return status_of(1);
     }
-    tell("remote_key=%u", made->window->rkey);
+    put_number(answer(), "remote_key", made->window->rkey);
     return "CRPC_OK";
 }
 
@@ -188,7 +188,8 @@ static const char *do_listen(struct thing *made)
         return status_of(1);
     }
     inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
-    tell("address=%s:%u", host, ntohs(rdma_get_src_port(made->id)));
+    json_object_set_new(answer(), "address",
+                        json_sprintf("%s:%u", host, ntohs(rdma_get_src_port(made->id))));
     return "CRPC_OK";
 }
 
@@ -250,11 +251,19 @@ static const char *do_accept(struct thing *request, struct thing *made)
     return status_of(failed);
 }
 
+static void tell_connection(const char *kind, const struct thing *it, const char *status)
+{
+    json_t *event = event_new(kind);
+    put_text(event, "endpoint", it->name);
+    put_text(event, "status", status);
+    event_tell(event);
+}
+
 static void tell_connected(struct thing *it, const char *status)
 {
     it->connected = strcmp(status, "CRPC_OK") == 0;
     it->over = !it->connected;
-    printf("event kind=connected endpoint=%s status=%s\n", it->name, status);
+    tell_connection("connected", it, status);
 }
 
 static void keep_private(struct thing *it, const struct rdma_cm_event *event)
@@ -272,8 +281,11 @@ static void take_request(const struct thing *listener, const struct rdma_cm_even
     struct thing *request = thing_add("");
     request->id = event->id;
     keep_private(request, event);
-    printf("event kind=connect_request listener=%s connection=%s private=%s\n", listener->name,
-           request->name, request->private);
+    json_t *told = event_new("connect_request");
+    put_text(told, "listener", listener->name);
+    put_text(told, "connection", request->name);
+    put_text(told, "private", request->private);
+    event_tell(told);
 }
 
 void queue_end(struct thing *it, const char *status)
@@ -346,7 +358,7 @@ static void look_after(struct thing *it)
     }
     if (it->connected && it->over && it->qp && !waits && it->receives_open == 0) {
         it->connected = 0;
-        printf("event kind=disconnected endpoint=%s status=%s\n", it->name, it->status);
+        tell_connection("disconnected", it, it->status);
     }
 }
 
@@ -374,21 +386,25 @@ static const char *of_queue(struct thing *it, const char *verb)
     } else if (IS("queue_drain")) {
         it->draining = 1;
     } else if (IS("queue_info")) {
-        tell("state=%s private=%s sends_open=%u receives_open=%u receives=%u",
-             it->connected ? "connected" : "disconnected", it->private, it->sends_open,
-             it->receives_open, it->attributes.cap.max_recv_wr);
+        put_text(answer(), "state", it->connected ? "connected" : "disconnected");
+        put_text(answer(), "private", it->private);
+        put_number(answer(), "sends_open", it->sends_open);
+        put_number(answer(), "receives_open", it->receives_open);
+        put_number(answer(), "receives", it->attributes.cap.max_recv_wr);
     } else if (IS("queue_address")) {
         return status_of(verbs_tell_address(it));
     } else if (IS("queue_join_address")) {
         tell_connected(it, status_of(verbs_join(it)));
     } else if (IS("queue_stats")) {
-        tell("sends=%" PRIu64 " receives=%" PRIu64, it->sends, it->receives);
+        put_number(answer(), "sends", it->sends);
+        put_number(answer(), "receives", it->receives);
     } else if (IS("queue_close")) {
         end_queue(it);
     } else if (IS("queue_reject")) {
         return status_of(rdma_reject(it->id, text("private"), (uint8_t)strlen(text("private"))));
     } else if (IS("region")) {
-        tell("address=%" PRIuPTR " remote_key=%u", (uintptr_t)it->memory, it->region->rkey);
+        put_big(answer(), "address", (uintptr_t)it->memory);
+        put_number(answer(), "remote_key", it->region->rkey);
     } else if (IS("memory")) {
         post_look(it->memory);
     } else if (IS("target_open")) {
@@ -398,7 +414,8 @@ static const char *of_queue(struct thing *it, const char *verb)
     } else if (IS("target_close")) {
         return status_of(verbs_close_target(it));
     } else if (IS("listener")) {
-        tell("requests=1 refused=0"); /* rdma_cm does not count */
+        put_number(answer(), "requests", 1); /* rdma_cm does not count */
+        put_number(answer(), "refused", 0);
     } else {
         return "UNKNOWN_VERB";
     }
@@ -413,7 +430,10 @@ static const char *run(const char *verb)
         name = text(keys[i]);
     }
     struct thing *it = thing_named(name);
-    if (IS("open")) {
+    if (IS("hello")) {
+        line_hello();
+        return "CRPC_OK";
+    } else if (IS("open")) {
         return do_open();
     } else if (IS("reset")) {
         return do_reset();
@@ -427,7 +447,7 @@ static const char *run(const char *verb)
         IS("queue_blob")) { /* which nobody reads: a queue that is connected by its address */
         struct thing *made = thing_add(text("name"));
         take_options(made);
-        tell("blob=");
+        put_text(answer(), "blob", "");
         return status_of(verbs_make(made));
     } else if (IS("datagrams_open")) {
         struct thing *made = thing_add(text("name"));
@@ -459,7 +479,6 @@ static void turn(void)
 /* Sleeps until run.py, rdma_cm or the device has something; false when run.py has gone. */
 static int sleep_and_obey(void)
 {
-    static char input[65536];
     struct pollfd sources[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = device ? events->fd : -1, .events = POLLIN},
                                {.fd = device ? channel->fd : -1, .events = POLLIN}};
@@ -479,18 +498,33 @@ static int sleep_and_obey(void)
     if (!sources[0].revents) {
         return 1;
     }
-    ssize_t got = read(STDIN_FILENO, input, sizeof(input) - 1);
-    if (got > 0) {
-        input[got] = '\0';
-        const char *verb = line_take(input);
-        tell_end(run(verb));
+    const char *line = line_read();
+    if (line) {
+        const char *refused = line_take(line);
+        tell_end(json_string(refused ? refused : run(line_verb())));
         fflush(stdout);
     }
-    return got > 0;
+    return line != NULL;
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    static const char *const verbs[] = {"hello",          "open",
+                                        "reset",          "listen",
+                                        "listener",       "register",
+                                        "region",         "memory",
+                                        "window",         "queue_connect",
+                                        "queue_accept",   "queue_blob",
+                                        "queue_address",  "queue_join_address",
+                                        "queue_reject",   "queue_info",
+                                        "queue_stats",    "queue_fail",
+                                        "queue_drain",    "queue_close",
+                                        "post",           "post_receive",
+                                        "datagrams_open", "target_open",
+                                        "target_of",      "target_address",
+                                        "target_close",   NULL};
+    static const struct line_program program = {.name = "foreign", .verbs = verbs};
+    line_begin(&program, count, arguments);
     do {
         turn();
     } while (sleep_and_obey());

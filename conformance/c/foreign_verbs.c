@@ -53,15 +53,15 @@ int verbs_make(struct thing *made)
 static int tell_address(uint32_t pair, uint32_t sequence_number, const union ibv_gid *gid)
 {
     struct ibv_port_attr port;
-    char digits[33] = "";
     if (ibv_query_port(device, PORT, &port)) {
         return -1;
     }
-    for (uint32_t i = 0; i < 16; i++) {
-        snprintf(digits + (size_t)2 * i, 3, "%02x", gid->raw[i]);
-    }
-    tell("queue_pair_number=%u packet_sequence_number=%u link=2 mtu_bytes=%u lid=0 gid=%s", pair,
-         sequence_number, 128u << port.active_mtu, digits);
+    put_number(answer(), "queue_pair_number", pair);
+    put_number(answer(), "packet_sequence_number", sequence_number);
+    put_number(answer(), "link", 2);
+    put_number(answer(), "mtu_bytes", 128u << port.active_mtu);
+    put_number(answer(), "lid", 0);
+    put_bytes(answer(), "gid", gid->raw, sizeof(gid->raw));
     return 0;
 }
 
@@ -81,10 +81,7 @@ static int way_of_line(struct ibv_ah_attr *way)
     *way = (struct ibv_ah_attr){.is_global = 1,
                                 .port_num = PORT,
                                 .grh = {.sgid_index = (uint8_t)gid.gid_index, .hop_limit = 64}};
-    const char *digits = text("gid");
-    for (uint32_t i = 0; i < 16 && digits[0] && digits[1]; i++, digits += 2) {
-        way->grh.dgid.raw[i] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
-    }
+    bytes_of("gid", way->grh.dgid.raw, sizeof(way->grh.dgid.raw));
     return 0;
 }
 

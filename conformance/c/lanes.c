@@ -1,9 +1,6 @@
 /* lanes.c: the verbs of lanes, and what comes of them. */
 #include "runner.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "line.h"
@@ -31,14 +28,11 @@ void lanes_reset(void)
 
 /* ---- What became of them ---- */
 
-static void tell_grant(crpc_grant grant)
+static void put_grant(json_t *event, crpc_grant grant)
 {
     uint8_t bytes[CRPC_GRANT_BYTES] = {0};
     crpc_grant_get(context, grant, bytes);
-    printf(" bytes=");
-    for (uint32_t i = 0; i < CRPC_GRANT_BYTES; i++) {
-        printf("%02x", bytes[i]);
-    }
+    put_bytes(event, "bytes", bytes, sizeof(bytes));
 }
 
 /* Where the memory of this side is: of all ops in pieces, also where there is one. */
@@ -51,7 +45,7 @@ static uint32_t places_of(const struct lane_op *it, crpc_piece places[CRPC_LANE_
     return it->piece_count > 0 ? it->piece_count : 1;
 }
 
-static void tell_read(const struct lane_op *it)
+static void put_read(json_t *event, const struct lane_op *it)
 {
     crpc_piece places[CRPC_LANE_PIECES_MAX];
     uint32_t sum = 0, bytes = 0;
@@ -60,7 +54,8 @@ static void tell_read(const struct lane_op *it)
         sum = checksum_on(sum, (const void *)(uintptr_t)places[i].address, places[i].bytes);
         bytes += places[i].bytes;
     }
-    printf(" length=%u checksum=%u", bytes, sum);
+    put_number(event, "length", bytes);
+    put_number(event, "checksum", sum);
 }
 
 static void tell_op(const struct lane_op *it, int32_t status, uint64_t token)
@@ -69,17 +64,19 @@ static void tell_op(const struct lane_op *it, int32_t status, uint64_t token)
     const char *kind = op->opcode == CRPC_LANE_GRANT    ? "granted"
                        : op->opcode == CRPC_LANE_REVOKE ? "revoked"
                                                         : "completed";
-    printf("event kind=%s id=%" PRIu64 " status=%s", kind, it->id, crpc_status_name(status));
+    json_t *event = event_new(kind);
+    put_number(event, "id", it->id);
+    put_status(event, status);
     if (status == CRPC_OK && op->opcode == CRPC_LANE_READ) {
-        tell_read(it);
+        put_read(event, it);
     } else if (status == CRPC_OK && op->opcode == CRPC_LANE_GRANT) {
         it->grant->bits = token;
-        tell_grant((crpc_grant){token});
+        put_grant(event, (crpc_grant){token});
     } else if (status == CRPC_OK &&
                (op->opcode == CRPC_LANE_COMPARE_SWAP || op->opcode == CRPC_LANE_FETCH_ADD)) {
-        printf(" before=%" PRIu64, token);
+        put_big(event, "before", token);
     }
-    printf("\n");
+    event_tell(event);
 }
 
 void lanes_take(const crpc_completion *done, struct thing *endpoint)
@@ -175,21 +172,18 @@ static uint8_t opcode_of(const char *name)
 static void name_places(struct lane_op *it, uint32_t moved)
 {
     const struct thing *region = thing_named(text("region"));
-    const char *lengths = text("lengths"), *offsets = text("offsets");
-    if (!*lengths || !region) {
+    uint32_t lengths[CRPC_LANE_PIECES_MAX], offsets[CRPC_LANE_PIECES_MAX] = {0};
+    if (!has("lengths") || !region) {
         name_memory(&it->op, number("offset") + moved);
         return;
     }
-    while (*lengths && it->piece_count < CRPC_LANE_PIECES_MAX) {
-        char *rest_of_lengths, *rest_of_offsets;
-        const uint32_t bytes = (uint32_t)strtoul(lengths, &rest_of_lengths, 10);
-        const uint64_t offset = strtoul(offsets, &rest_of_offsets, 10) + moved;
-        it->pieces[it->piece_count++] =
+    it->piece_count = numbers("lengths", lengths, CRPC_LANE_PIECES_MAX);
+    numbers("offsets", offsets, CRPC_LANE_PIECES_MAX);
+    for (uint32_t i = 0; i < it->piece_count; i++) {
+        it->pieces[i] =
             (crpc_piece){.region = {region->bits},
-                         .address = (uint64_t)(uintptr_t)region->memory + offset,
-                         .bytes = bytes};
-        lengths = rest_of_lengths + (*rest_of_lengths == ',');
-        offsets = rest_of_offsets + (*rest_of_offsets == ',');
+                         .address = (uint64_t)(uintptr_t)region->memory + offsets[i] + moved,
+                         .bytes = lengths[i]};
     }
 }
 
@@ -211,11 +205,11 @@ static void write_payload(const struct lane_op *it, uint32_t seed)
 static int32_t do_transfer(struct thing *endpoint)
 {
     const struct thing *grant = thing_named(text("grant"));
-    const uint32_t count = *text("count") ? number("count") : 1;
+    const uint32_t count = has("count") ? number("count") : 1;
     const uint32_t length = number("length");
-    const uint32_t step = *text("step") ? number("step") : length;
+    const uint32_t step = has("step") ? number("step") : length;
     const uint32_t usual = length ? step : 0; /* atomics are all of one place */
-    const uint32_t there_step = *text("there_step") ? number("there_step") : usual;
+    const uint32_t there_step = has("there_step") ? number("there_step") : usual;
     for (uint32_t i = 0; i < count; i++) {
         struct lane_op *it = add(endpoint, opcode_of(text("opcode")), number("id") + i);
         name_places(it, i * step);
@@ -224,7 +218,7 @@ static int32_t do_transfer(struct thing *endpoint)
         it->op.offset = number64("there") + (uint64_t)i * there_step;
         it->op.compare = number64("compare");
         it->op.operand = number64("operand");
-        if (*text("seed")) {
+        if (has("seed")) {
             write_payload(it, number("seed") + i);
         }
         if (it->piece_count > 0) {
@@ -239,13 +233,9 @@ static int32_t do_transfer(struct thing *endpoint)
 
 static int32_t do_open_grant(crpc_endpoint endpoint, struct thing *made)
 {
-    const char *digits = text("bytes");
     uint8_t bytes[2 * CRPC_GRANT_BYTES];
-    uint32_t count = 0;
+    const uint32_t count = bytes_of("bytes", bytes, sizeof(bytes));
     crpc_grant grant = {0};
-    for (; count < sizeof(bytes) && digits[0] && digits[1]; digits += 2) {
-        bytes[count++] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
-    }
     const uint64_t hang = now_ns() + 60000000000u;
     int32_t status = crpc_grant_open(context, endpoint, bytes, count, &grant, NULL);
     while (status == CRPC_E_AGAIN &&
@@ -261,8 +251,10 @@ static int32_t tell_info(crpc_grant grant)
 {
     crpc_grant_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_grant_get_info(context, grant, &info);
-    tell("bytes=%" PRIu64 " access=%u of_peer=%u over=%u", info.bytes, info.access, info.of_peer,
-         status == CRPC_OK ? info.over : 1);
+    put_number(answer(), "bytes", info.bytes);
+    put_number(answer(), "access", info.access);
+    json_object_set_new(answer(), "of_peer", json_boolean(info.of_peer));
+    json_object_set_new(answer(), "over", json_boolean(status != CRPC_OK || info.over));
     return status;
 }
 

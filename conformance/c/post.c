@@ -1,8 +1,6 @@
 /* post.c: see post.h. */
 #include "post.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,27 +109,20 @@ static enum post_opcode opcode_of(const char *name)
     return (enum post_opcode)opcode;
 }
 
-static uint32_t next_number(const char **list)
-{
-    char *end;
-    uint32_t value = (uint32_t)strtoul(*list, &end, 10);
-    *list = *end ? end + 1 : end;
-    return value;
-}
-
-/* length=9 offset=5, or lengths=1,2 offsets=5,30, of the region; or inline. */
+/* In one place or in pieces, of the region; or inline. */
 static void place(struct post *post, uint8_t *memory)
 {
-    const char *lengths = text("lengths"), *offsets = text("offsets");
+    uint32_t lengths[POST_PIECES_MAX], offsets[POST_PIECES_MAX] = {0};
     const uint32_t length = number("length");
-    post->step = *text("step") ? number("step") : length;
+    post->step = has("step") ? number("step") : length;
     if (!memory && length > 0) {
         memory = post->own = malloc((size_t)post->count * length);
     }
     post->pieces[0] = (struct post_piece){memory ? memory + number("offset") : NULL, length};
-    while (*lengths && post->piece_count < POST_PIECES_MAX) {
-        uint8_t *at = memory + next_number(&offsets);
-        post->pieces[post->piece_count++] = (struct post_piece){at, next_number(&lengths)};
+    post->piece_count = numbers("lengths", lengths, POST_PIECES_MAX);
+    numbers("offsets", offsets, POST_PIECES_MAX);
+    for (uint32_t i = 0; i < post->piece_count; i++) {
+        post->pieces[i] = (struct post_piece){memory + offsets[i], lengths[i]};
     }
 }
 
@@ -148,20 +139,20 @@ struct post *post_take(void *queue, const char *opcode, void *region, uint8_t *m
                           .fence = number("fence") != 0,
                           .solicited = number("solicited") != 0,
                           .signal = number("signal") != 0,
-                          .immediate = number(*text("invalidate") ? "invalidate" : "immediate"),
+                          .immediate = number(has("invalidate") ? "invalidate" : "immediate"),
                           .remote_key = number("remote_key"),
                           .remote = number64("remote"),
                           .compare = number64("compare"),
                           .operand = number64("operand"),
                           .stream = (uint16_t)number("stream"),
                           .id = number("id"),
-                          .count = *text("count") ? number("count") : 1,
+                          .count = has("count") ? number("count") : 1,
                           .summary = number("summary") != 0,
                           .status = "CRPC_OK"};
     place(post, memory);
-    const int moves = *text("remote") && !*text("operand"); /* atomics are all of one place */
-    post->remote_step = *text("remote_step") ? number("remote_step") : moves ? post->step : 0;
-    for (uint32_t i = 0; *text("seed") && i < post->count; i++) {
+    const int moves = has("remote") && !has("operand"); /* atomics are all of one place */
+    post->remote_step = has("remote_step") ? number("remote_step") : moves ? post->step : 0;
+    for (uint32_t i = 0; has("seed") && i < post->count; i++) {
         scatter(post, i, payload_of(post_length(post), number("seed") + i));
     }
     return post;
@@ -183,19 +174,20 @@ static const char *event_of(const struct post *post)
                                           : "completed";
 }
 
-static void tell_message(const struct post *post, const struct post_result *result)
+static void put_message(json_t *event, const struct post *post, const struct post_result *result)
 {
     if (post->opcode == POST_RECEIVE && result->number) {
-        printf(" %s=%u", result->number, result->immediate);
+        put_number(event, result->number, result->immediate);
     }
     if (post->opcode == POST_RECEIVE) {
-        printf(" written=%" PRIu64, result->written);
+        put_number(event, "written", result->written);
     }
-    printf(" queue=%s", result->queue);
+    put_text(event, "queue", result->queue);
     if (result->tagged) {
-        printf(" tag=%" PRIu64 " context=%u", result->tag, result->context);
+        put_big(event, "tag", result->tag);
+        put_number(event, "context", result->context);
     } else if (result->header) {
-        printf(" source=%u", result->source);
+        put_number(event, "source", result->source);
     }
 }
 
@@ -208,8 +200,13 @@ static void tell_summary(struct post *post, const char *status, const uint8_t *p
     if (++post->ended < post->count) {
         return;
     }
-    printf("event kind=%s id=%" PRIu64 " status=%s ended=%u length=%u checksum=%u\n",
-           event_of(post), post->id, post->status, post->ended, post->bytes, post->checksum);
+    json_t *event = event_new(event_of(post));
+    put_number(event, "id", post->id);
+    put_text(event, "status", post->status);
+    put_number(event, "ended", post->ended);
+    put_number(event, "length", post->bytes);
+    put_number(event, "checksum", post->checksum);
+    event_tell(event);
 }
 
 void post_tell(struct post *post, uint32_t index, const char *status,
@@ -224,29 +221,35 @@ void post_tell(struct post *post, uint32_t index, const char *status,
         tell_summary(post, status, payload, bytes);
         return;
     }
-    printf("event kind=%s id=%" PRIu64 " status=%s", event_of(post), post->id + index, status);
+    json_t *event = event_new(event_of(post));
+    put_number(event, "id", post->id + index);
+    put_text(event, "status", status);
     if (result && fills) {
-        printf(" length=%u checksum=%u", bytes, checksum(payload, bytes));
+        put_number(event, "length", bytes);
+        put_number(event, "checksum", checksum(payload, bytes));
     }
     if (result && (post->opcode == POST_COMPARE_SWAP || post->opcode == POST_FETCH_ADD)) {
-        printf(" before=%" PRIu64, result->before);
+        put_big(event, "before", result->before);
     }
     if (result && receives) {
-        tell_message(post, result);
+        put_message(event, post, result);
     }
-    printf(" opcode=%u\n", method);
+    put_number(event, "opcode", method);
+    event_tell(event);
 }
 
 void post_look(uint8_t *memory)
 {
-    uint32_t length = *text("length") ? number("length") : 8;
+    uint32_t length = has("length") ? number("length") : 8;
     uint64_t value = number64("value");
     memory += number("offset");
-    if (*text("seed")) {
+    if (has("seed")) {
         memcpy(memory, payload_of(length, number("seed")), length);
-    } else if (*text("value")) {
+    } else if (has("value")) {
         memcpy(memory, &value, sizeof(value));
     }
     memcpy(&value, memory, sizeof(value));
-    tell("length=%u checksum=%u value=%" PRIu64, length, checksum(memory, length), value);
+    put_number(answer(), "length", length);
+    put_number(answer(), "checksum", checksum(memory, length));
+    put_big(answer(), "value", value);
 }

@@ -1,7 +1,6 @@
 /* queues.c: the verbs of queues, and what comes of them. */
 #include "runner.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,10 +69,15 @@ void queues_take(const crpc_completion *done, struct thing *queue)
     } else if (done->kind == CRPC_COMPLETION_ROOM || done->kind == CRPC_COMPLETION_DISCONNECTED) {
         queue->token = 0;
         if (arrays && done->kind == CRPC_COMPLETION_ROOM) {
-            printf("event kind=room endpoint=%s\n", queue->name);
+            json_t *event = event_new("room");
+            put_text(event, "endpoint", queue->name);
+            event_tell(event);
         }
     } else if (done->kind == CRPC_COMPLETION_SRQ_LIMIT) {
-        printf("event kind=low endpoint=%s status=CRPC_OK\n", queue->name);
+        json_t *event = event_new("low");
+        put_text(event, "endpoint", queue->name);
+        put_status(event, CRPC_OK);
+        event_tell(event);
     }
 }
 
@@ -187,7 +191,7 @@ static int32_t do_post(struct thing *queue, const char *opcode)
         return CRPC_OK;
     }
     int32_t reason = submit(post);
-    tell("accepted=%u", post->submitted);
+    put_number(answer(), "accepted", post->submitted);
     post_spoil(post);
     post->count = post->submitted;
     return post->submitted > 0 || reason == CRPC_E_AGAIN ? CRPC_OK : reason;
@@ -243,7 +247,7 @@ static int32_t make_queue(const char *verb, struct thing *made)
         status = crpc_queue_open(context, &options, &handle, NULL);
     } else if (strcmp(verb, "queue_blob") == 0) {
         status = crpc_queue_blob(context, &options, &handle, blob, &blob_bytes, NULL);
-        tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
+        put_bytes(answer(), "blob", blob, status == CRPC_OK ? blob_bytes : 0);
     } else {
         status = strcmp(verb, "queue_accept") == 0
                      ? crpc_queue_accept(context, handle, &options, NULL)
@@ -257,7 +261,7 @@ static int32_t make_queue(const char *verb, struct thing *made)
 static int32_t do_join(const struct thing *it)
 {
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes = blob_of(blob);
+    uint32_t bytes = bytes_of("blob", blob, sizeof(blob));
     return tell_failure(it, crpc_queue_join(context, queue_of(it), blob, bytes, NULL));
 }
 
@@ -271,13 +275,12 @@ static int32_t do_reject(crpc_queue queue)
 
 static void tell_address(const crpc_queue_address *address)
 {
-    char gid[33] = "";
-    for (uint32_t i = 0; i < 16; i++) {
-        snprintf(gid + (size_t)2 * i, 3, "%02x", address->gid[i]);
-    }
-    tell("queue_pair_number=%u packet_sequence_number=%u link=%u mtu_bytes=%u lid=%u gid=%s",
-         address->queue_pair_number, address->packet_sequence_number, address->link,
-         address->mtu_bytes, address->lid, gid);
+    put_number(answer(), "queue_pair_number", address->queue_pair_number);
+    put_number(answer(), "packet_sequence_number", address->packet_sequence_number);
+    put_number(answer(), "link", address->link);
+    put_number(answer(), "mtu_bytes", address->mtu_bytes);
+    put_number(answer(), "lid", address->lid);
+    put_bytes(answer(), "gid", address->gid, sizeof(address->gid));
 }
 
 static int32_t tell_queue_address(crpc_queue queue)
@@ -296,10 +299,7 @@ crpc_queue_address queue_address_of_line(void)
                                   .link = number("link"),
                                   .mtu_bytes = number("mtu_bytes"),
                                   .lid = number("lid")};
-    const char *gid = text("gid");
-    for (uint32_t i = 0; i < 16 && gid[0] && gid[1]; i++, gid += 2) {
-        address.gid[i] = (uint8_t)strtoul((char[]){gid[0], gid[1], '\0'}, NULL, 16);
-    }
+    bytes_of("gid", address.gid, sizeof(address.gid));
     return address;
 }
 
@@ -355,7 +355,7 @@ static int32_t do_modify(crpc_queue queue)
                                 .queue_key = number("queue_key"),
                                 .srq_limit = number("limit")};
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        change.changes |= *text(words[i].word) ? words[i].change : 0;
+        change.changes |= has(words[i].word) ? words[i].change : 0;
     }
     return crpc_queue_modify(context, queue, &change, NULL);
 }
@@ -379,13 +379,27 @@ static int32_t tell_queue(const struct thing *it)
     crpc_queue_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_queue_get_info(context, queue_of(it), &info);
     queue_private(it, private);
-    tell("state=%s kind=%s sends=%u send_pieces=%u inline_bytes=%u receives=%u receive_pieces=%u "
-         "sends_open=%u receives_open=%u queues=%u streams=%u streams_failed=%u tags=%u "
-         "tags_open=%u private=%s",
-         states[info.state % 7], info.kind < 7 ? kinds[info.kind] : "unknown", info.sends,
-         info.send_pieces, info.inline_bytes, info.receives, info.receive_pieces, info.sends_open,
-         info.receives_open, info.queues, info.streams, info.streams_failed, info.tags,
-         info.tags_open, private);
+    put_text(answer(), "state", states[info.state % 7]);
+    put_text(answer(), "kind", info.kind < 7 ? kinds[info.kind] : "unknown");
+    const struct {
+        const char *name;
+        uint32_t value;
+    } told[] = {{"sends", info.sends},
+                {"send_pieces", info.send_pieces},
+                {"inline_bytes", info.inline_bytes},
+                {"receives", info.receives},
+                {"receive_pieces", info.receive_pieces},
+                {"sends_open", info.sends_open},
+                {"receives_open", info.receives_open},
+                {"queues", info.queues},
+                {"streams", info.streams},
+                {"streams_failed", info.streams_failed},
+                {"tags", info.tags},
+                {"tags_open", info.tags_open}};
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        put_number(answer(), told[i].name, told[i].value);
+    }
+    put_text(answer(), "private", private);
     return status;
 }
 
@@ -393,8 +407,10 @@ static int32_t tell_stats(crpc_queue queue)
 {
     crpc_queue_stats s = {.struct_size = sizeof(s)};
     int32_t status = crpc_queue_get_stats(context, queue, &s);
-    tell("sends=%" PRIu64 " receives=%" PRIu64 " signaled_wqes=%" PRIu64 " doorbells=%" PRIu64,
-         s.sends, s.receives, s.signaled_wqes, s.doorbells);
+    put_number(answer(), "sends", s.sends);
+    put_number(answer(), "receives", s.receives);
+    put_number(answer(), "signaled_wqes", s.signaled_wqes);
+    put_number(answer(), "doorbells", s.doorbells);
     return status;
 }
 

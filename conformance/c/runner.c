@@ -1,10 +1,9 @@
 /* runner.c: does in C what run.py says on stdin, one line a step, and tells on stdout what comes of it.
- * docs/conformance.md has the words. It decides nothing: what is right, only run.py knows.
+ * docs/conformance.md has the verbs. It decides nothing: what is right, only run.py knows.
  *
  * Longer than the others: in C names, and calls that wait for room, are the application's. */
 #include "runner.h"
 
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +32,14 @@ static uint32_t things_count;
 static struct call calls[CALLS_MAX]; /* that wait for room, in order */
 static uint32_t calls_count;
 
-const char *status_text(int32_t status)
+json_t *status_value(int32_t status)
 {
-    static char digits[16];
-    snprintf(digits, sizeof(digits), "%d", status);
-    return status > 0 ? digits : crpc_status_name(status);
+    return status > 0 ? json_integer(status) : json_string(crpc_status_name(status));
+}
+
+void put_status(json_t *to, int32_t status)
+{
+    json_object_set_new(to, "status", status_value(status));
 }
 
 struct thing *thing_add(const char *name, uint64_t bits)
@@ -80,13 +82,20 @@ static struct thing *thing_find(const char **unknown)
 
 static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_t bytes)
 {
-    printf("event kind=response id=%" PRIu64 " status=%s length=%u checksum=%u\n", id,
-           status_text(status), bytes, checksum((const void *)(uintptr_t)payload, bytes));
+    json_t *event = event_new("response");
+    put_number(event, "id", id);
+    put_status(event, status);
+    put_number(event, "length", bytes);
+    put_number(event, "checksum", checksum((const void *)(uintptr_t)payload, bytes));
+    event_tell(event);
 }
 
 static void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
 {
-    printf("event kind=%s endpoint=%s status=%s\n", kind, endpoint->name, status_text(status));
+    json_t *event = event_new(kind);
+    put_text(event, "endpoint", endpoint->name);
+    put_status(event, status);
+    event_tell(event);
 }
 
 int32_t tell_failure(const struct thing *connection, int32_t status)
@@ -103,7 +112,9 @@ static int32_t tell_context(void)
 {
     crpc_context_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_context_get_info(context, &info);
-    tell("device=%s driver_name=%s endpoints=%u", info.device, info.driver_name, info.endpoints);
+    put_text(answer(), "device", info.device);
+    put_text(answer(), "driver_name", info.driver_name);
+    put_number(answer(), "endpoints", info.endpoints);
     return status;
 }
 
@@ -142,8 +153,9 @@ static int32_t tell_listener(crpc_listener listener)
 {
     crpc_listener_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_listener_get_info(context, listener, &info);
-    tell("address=%s requests=%" PRIu64 " refused=%" PRIu64, info.address, info.requests,
-         info.refused);
+    put_text(answer(), "address", info.address);
+    put_number(answer(), "requests", info.requests);
+    put_number(answer(), "refused", info.refused);
     return status;
 }
 
@@ -159,25 +171,6 @@ static int32_t do_listen(struct thing *made)
     int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
     return status == CRPC_OK ? tell_listener(handle) : status;
-}
-
-void tell_blob(const uint8_t *blob, uint32_t bytes)
-{
-    char digits[2 * CRPC_BLOB_BYTES_MAX + 1] = "";
-    for (uint32_t i = 0; i < bytes; i++) {
-        snprintf(digits + (size_t)2 * i, 3, "%02x", blob[i]);
-    }
-    tell("blob=%s", digits);
-}
-
-uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX])
-{
-    const char *digits = text("blob");
-    uint32_t bytes = 0;
-    for (; bytes < CRPC_BLOB_BYTES_MAX && digits[0] && digits[1]; digits += 2) {
-        blob[bytes++] = (uint8_t)strtoul((char[]){digits[0], digits[1], '\0'}, NULL, 16);
-    }
-    return bytes;
 }
 
 /* connect, accept, blob: what makes an endpoint. */
@@ -209,7 +202,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
     int32_t status;
     if (strcmp(verb, "blob") == 0) {
         status = crpc_endpoint_blob(context, &options, &handle, blob, &blob_bytes, NULL);
-        tell_blob(blob, status == CRPC_OK ? blob_bytes : 0);
+        put_bytes(answer(), "blob", blob, status == CRPC_OK ? blob_bytes : 0);
     } else {
         status = strcmp(verb, "accept") == 0
                      ? crpc_endpoint_accept(context, handle, &options, NULL)
@@ -223,7 +216,7 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
 static int32_t do_join(const struct thing *endpoint)
 {
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
-    uint32_t bytes = blob_of(blob);
+    uint32_t bytes = bytes_of("blob", blob, sizeof(blob));
     int32_t status =
         crpc_endpoint_join(context, (crpc_endpoint){endpoint->bits}, blob, bytes, NULL);
     return tell_failure(endpoint, status);
@@ -308,7 +301,7 @@ static void put_in_region(crpc_op *op, uint32_t index, uint32_t seed)
 /* The turn's end submits them. */
 static int32_t do_call(crpc_endpoint endpoint)
 {
-    uint32_t count = *text("count") ? number("count") : 1;
+    uint32_t count = has("count") ? number("count") : 1;
     for (uint32_t i = 0; i < count && calls_count < CALLS_MAX; i++) {
         struct call *call = &calls[calls_count++];
         *call = (struct call){.op = call_op(endpoint), .seed = number("seed") + i};
@@ -391,8 +384,10 @@ static int32_t tell_region(crpc_region region)
 {
     crpc_region_info info = {.struct_size = sizeof(info)};
     int32_t status = crpc_region_get_info(context, region, &info);
-    tell("bytes=%" PRIu64 " access=%u address=%" PRIu64 " remote_key=%u", info.bytes, info.access,
-         info.address, info.remote_key);
+    put_number(answer(), "bytes", info.bytes);
+    put_number(answer(), "access", info.access);
+    put_big(answer(), "address", info.address);
+    put_number(answer(), "remote_key", info.remote_key);
     return status;
 }
 
@@ -402,10 +397,12 @@ static int32_t tell_info(crpc_endpoint endpoint)
     int32_t status = crpc_endpoint_get_info(context, endpoint, &info);
     static const char *const states[] = {"none",      "new",     "requested",   "connecting",
                                          "connected", "closing", "disconnected"};
-    tell("state=%s request_bytes_max=%u reply_bytes_max=%u calls_max=%u calls_open=%u "
-         "requests_open=%u",
-         states[info.state % COUNT(states)], info.request_bytes_max, info.reply_bytes_max,
-         info.calls_max, info.calls_open, info.requests_open);
+    put_text(answer(), "state", states[info.state % COUNT(states)]);
+    put_number(answer(), "request_bytes_max", info.request_bytes_max);
+    put_number(answer(), "reply_bytes_max", info.reply_bytes_max);
+    put_number(answer(), "calls_max", info.calls_max);
+    put_number(answer(), "calls_open", info.calls_open);
+    put_number(answer(), "requests_open", info.requests_open);
     return status;
 }
 
@@ -418,9 +415,9 @@ static int32_t tell_stats(const struct thing *it)
                                  "replies",    "late_responses", "batches_sent", "batches_received",
                                  "bytes_sent", "bytes_received"}; /* in their order */
     for (size_t i = 0; i < COUNT(names); i++) {
-        tell("%s=%" PRIu64, names[i], (&s.calls)[i]);
+        put_number(answer(), names[i], (&s.calls)[i]);
     }
-    tell("protocol_errors=%" PRIu64, s.protocol_errors);
+    put_number(answer(), "protocol_errors", s.protocol_errors);
     return status;
 }
 
@@ -436,6 +433,9 @@ static int32_t run(const char *verb, const char **unknown)
     uint64_t limit = nanoseconds("timeout_ms");
     struct thing *made = *text("name") ? thing_add(text("name"), endpoint.bits) : NULL;
     if (*unknown) {
+        return CRPC_OK;
+    } else if (IS("hello")) {
+        line_hello();
         return CRPC_OK;
     } else if (IS("open")) {
         return do_open();
@@ -474,7 +474,8 @@ static int32_t run(const char *verb, const char **unknown)
     } else if (it && IS("drop")) {
         return do_drop(it);
     } else if (it && IS("payload")) {
-        tell("length=%u checksum=%u", it->bytes, checksum(it->memory, it->bytes));
+        put_number(answer(), "length", it->bytes);
+        put_number(answer(), "checksum", checksum(it->memory, it->bytes));
         return CRPC_OK;
     } else if (it && IS("serve")) {
         snprintf(it->mode, sizeof(it->mode), "%s", text("mode"));
@@ -511,11 +512,11 @@ static int32_t run(const char *verb, const char **unknown)
     return CRPC_OK;
 }
 
-static void obey(char *line)
+static void obey(const char *line)
 {
-    const char *unknown = NULL;
-    int32_t status = run(line_take(line), &unknown);
-    tell_end(unknown ? unknown : status_text(status));
+    const char *refused = line_take(line);
+    int32_t status = refused ? CRPC_OK : run(line_verb(), &refused);
+    tell_end(refused ? json_string(refused) : status_value(status));
 }
 
 static void take_request(const struct thing *endpoint, const crpc_completion *done)
@@ -532,10 +533,15 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
         return;
     }
     int32_t placed = arenas_keep(endpoint, done, request);
-    printf("event kind=request endpoint=%s request=%s method=%u length=%u checksum=%u "
-           "reply_max=%u placed=%d\n",
-           endpoint->name, request->name, done->method, request->bytes,
-           checksum(request->memory, request->bytes), done->reply_bytes_max, placed);
+    json_t *event = event_new("request");
+    put_text(event, "endpoint", endpoint->name);
+    put_text(event, "request", request->name);
+    put_number(event, "method", done->method);
+    put_number(event, "length", request->bytes);
+    put_number(event, "checksum", checksum(request->memory, request->bytes));
+    put_number(event, "reply_max", done->reply_bytes_max);
+    json_object_set_new(event, "placed", json_integer(placed));
+    event_tell(event);
 }
 
 static void take_connect_request(const struct thing *listener, const crpc_completion *done)
@@ -550,8 +556,12 @@ static void take_connect_request(const struct thing *listener, const crpc_comple
     } else {
         crpc_endpoint_get_info(context, done->endpoint, &info);
     }
-    printf("event kind=connect_request listener=%s connection=%s token=%.*s private=%s\n",
-           listener->name, connection->name, (int)info.token_bytes, (char *)info.token, private);
+    json_t *event = event_new("connect_request");
+    put_text(event, "listener", listener->name);
+    put_text(event, "connection", connection->name);
+    json_object_set_new(event, "token", json_stringn((char *)info.token, info.token_bytes));
+    put_text(event, "private", private);
+    event_tell(event);
 }
 
 static void take(const crpc_completion *done)
@@ -600,7 +610,6 @@ void turn(void)
 /* Sleeps until run.py or the library has something; false when run.py has gone. */
 static int sleep_and_obey(void)
 {
-    static char input[65536];
     struct pollfd sources[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = context ? crpc_context_fd(context) : -1, .events = POLLIN}};
     if (context && crpc_context_arm(context) == CRPC_E_AGAIN) {
@@ -610,17 +619,22 @@ static int sleep_and_obey(void)
     if (!sources[0].revents) {
         return 1;
     }
-    /* run.py waits for the answer to a line before it says the next, and says a line at once. */
-    ssize_t got = read(STDIN_FILENO, input, sizeof(input) - 1);
-    if (got > 0) {
-        input[got] = '\0';
-        obey(input);
+    /* run.py waits for the answer to a line before it says the next. */
+    const char *line = line_read();
+    if (line) {
+        obey(line);
     }
-    return got > 0;
+    return line != NULL;
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    static const char *const lacks[] = {"window", NULL};
+    static const char *const capabilities[] = {"handles",     "strict_regions", "room_events",
+                                               "early_calls", "any_place",      NULL};
+    static const struct line_program program = {
+        .name = "c", .lacks = lacks, .capabilities = capabilities};
+    line_begin(&program, count, arguments);
     do {
         turn();
     } while (sleep_and_obey());

@@ -3,6 +3,7 @@
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
+#include <jansson.h>
 #include <stdint.h>
 
 #include <copyrpc.h>
@@ -31,12 +32,11 @@ extern crpc_context *context;
 
 struct thing *thing_add(const char *name, uint64_t bits);
 struct thing *thing_named(const char *name); /* NULL if there is none */
-const char *status_text(int32_t status);
+json_t *status_value(int32_t status);        /* its name; above 0, the number */
+void put_status(json_t *to, int32_t status);
 /* Of connecting: what fails at once is told as what fails later is. CRPC_OK. */
 int32_t tell_failure(const struct thing *connection, int32_t status);
 void turn(void); /* polls, tells, and submits what there is room for */
-void tell_blob(const uint8_t *blob, uint32_t bytes);
-uint32_t blob_of(uint8_t blob[CRPC_BLOB_BYTES_MAX]); /* of the line's */
 
 /* ---- channels.c ---- */
 

@@ -39,7 +39,7 @@ static void put_headers(struct post *post)
 {
     const uint32_t length = post->pieces[0].bytes;
     post->pieces[0].bytes = CRPC_TAG_HEADER_BYTES + length;
-    post->step = *text("step") ? number("step") : post->pieces[0].bytes;
+    post->step = has("step") ? number("step") : post->pieces[0].bytes;
     for (uint32_t i = 0; i < post->count; i++) {
         uint8_t *at = post_memory(post, i, 0);
         crpc_tag_header_write(at, number64("tag") + (uint64_t)i * number("tag_step"),
@@ -53,10 +53,10 @@ void tags_fill(struct post *post)
     if (post->opcode == POST_TAG_ADD) {
         post->remote = number64("tag");
         post->remote_step = number("tag_step");
-        post->operand = *text("mask") ? number64("mask") : UINT64_MAX;
+        post->operand = has("mask") ? number64("mask") : UINT64_MAX;
     } else if (post->opcode == POST_TAG_REMOVE) {
         post->operand = added(post, number64("of"));
-    } else if (post->opcode == POST_SEND && *text("tag")) {
+    } else if (post->opcode == POST_SEND && has("tag")) {
         put_headers(post);
     }
 }

@@ -49,5 +49,5 @@ func (r *runner) low(it *pool, limit int) error {
 }
 
 func tellLow(name string) {
-	tell("event kind=low endpoint=%s status=CRPC_OK", name)
+	event("low", said{"endpoint": name, "status": "CRPC_OK"})
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"strconv"
-	"strings"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -22,7 +20,7 @@ type lane struct {
 // ---- Connecting ----
 
 // opening is the life of a channel.
-func (r *runner) opening(name string, open func() (*copyrpc.Channel, error)) (string, error) {
+func (r *runner) opening(name string, open func() (*copyrpc.Channel, error)) (said, error) {
 	r.begin(func() {
 		channel, err := open()
 		it := &lane{Channel: channel, tie: tie{name: name}}
@@ -31,25 +29,25 @@ func (r *runner) opening(name string, open func() (*copyrpc.Channel, error)) (st
 		}
 		for {
 			select {
-			case event, more := <-channel.RailEvents():
+			case rail, more := <-channel.RailEvents():
 				if !more {
 					r.over(&it.tie, it.Err())
 					return
 				}
 				status := copyrpc.ErrDisconnected
-				if event.Up {
+				if rail.Up {
 					status = copyrpc.OK
 				}
-				tell("event kind=rail endpoint=%s rail=%d status=%s", name, event.Rail, status.Name())
+				event("rail", said{"endpoint": name, "rail": rail.Rail, "status": status.Name()})
 			case <-r.ctx.Done():
 				return
 			}
 		}
 	})
-	return "", nil
+	return nil, nil
 }
 
-func (r *runner) makeChannel(verb string, l line) (string, error) {
+func (r *runner) makeChannel(verb string, l line) (said, error) {
 	switch verb {
 	case "channel_connect":
 		return r.opening(l["name"], func() (*copyrpc.Channel, error) {
@@ -58,20 +56,20 @@ func (r *runner) makeChannel(verb string, l line) (string, error) {
 	case "channel_blob":
 		blob, err := r.context.NewChannelBlob(l.channelOptions()...)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		r.things.Store(l["name"], blob)
 		r.halves[l["name"]] = blob
-		return "blob=" + hex.EncodeToString(blob.Bytes), nil
+		return said{"blob": hex.EncodeToString(blob.Bytes)}, nil
 	case "rails":
 		rails, err := r.context.Rails()
-		told := fmt.Sprintf("count=%d", len(rails))
-		for i, rail := range rails {
-			told += fmt.Sprintf(" device%d=%s", i, rail.Device)
+		devices := []string{}
+		for _, rail := range rails {
+			devices = append(devices, rail.Device)
 		}
-		return told, err
+		return said{"count": len(rails), "devices": devices}, err
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
 // ---- Messages ----
@@ -97,7 +95,7 @@ func (r *runner) memory(it *lane, l line, length int) (buffer copyrpc.Buffer, do
 // send is of all sends of a line; they are posted here, in its order.
 func (r *runner) send(it *lane, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
-		id, length := strconv.Itoa(l.number("id")+i), l.number("length")
+		number, length := l.number("id")+i, l.number("length")
 		buffer, done, err := r.memory(it, l, length)
 		var transfer *copyrpc.Transfer
 		if err == nil {
@@ -107,11 +105,11 @@ func (r *runner) send(it *lane, l line) {
 			}
 		}
 		if err != nil {
-			tell("event kind=sent id=%s status=%s", id, statusOf(err))
+			event("sent", said{"id": number, "status": statusOf(err)})
 			continue
 		}
 		ctx, cancel := r.limited(l)
-		r.sends[id] = transfer.Cancel
+		r.sends[strconv.Itoa(number)] = transfer.Cancel
 		r.begin(func() {
 			defer cancel()
 			err := transfer.Wait(ctx)
@@ -124,7 +122,7 @@ func (r *runner) send(it *lane, l line) {
 					err = &copyrpc.Error{Status: copyrpc.ErrTimeout}
 				}
 			}
-			tellMessage("sent", id, transfer, err, nil)
+			tellSent(number, transfer, err)
 			done()
 		})
 	}
@@ -133,7 +131,7 @@ func (r *runner) send(it *lane, l line) {
 func (r *runner) receive(it *lane, l line) {
 	rooms, tags := l.numbers("rooms"), l.numbers("tags")
 	for i := 0; i < max(l.number("count"), 1); i++ {
-		id := strconv.Itoa(l.number("id") + i)
+		id := l.number("id") + i
 		var buffers []copyrpc.Buffer
 		var all []func()
 		done := func() {
@@ -159,39 +157,44 @@ func (r *runner) receive(it *lane, l line) {
 		}
 		if err != nil {
 			done()
-			tell("event kind=received id=%s status=%s", id, statusOf(err))
+			event("received", said{"id": id, "status": statusOf(err)})
 			continue
 		}
 		r.begin(func() {
 			if err := transfer.Wait(r.ctx); r.ctx.Err() == nil {
-				tellMessage("received", id, transfer, err, buffers)
+				tellReceived(id, transfer, err, buffers)
 				done()
 			}
 		})
 	}
 }
 
-func tellMessage(kind, id string, transfer *copyrpc.Transfer, err error, buffers []copyrpc.Buffer) {
-	var lengths, checksums []string
-	for i, size := range transfer.Sizes() {
-		lengths = append(lengths, strconv.Itoa(size))
-		if err == nil && buffers != nil {
-			checksums = append(checksums, strconv.Itoa(int(crc32.ChecksumIEEE(buffers[i].Bytes()[:size]))))
-		}
+func tellSent(id int, transfer *copyrpc.Transfer, err error) {
+	told := said{"id": id, "status": statusOf(err)}
+	if sizes := transfer.Sizes(); len(sizes) > 0 && (err == nil || errors.Is(err, copyrpc.ErrTruncated)) {
+		told["length"] = sizes[0]
 	}
-	told := ""
+	event("sent", told)
+}
+
+func tellReceived(id int, transfer *copyrpc.Transfer, err error, buffers []copyrpc.Buffer) {
+	told := said{"id": id, "status": statusOf(err)}
 	if err == nil || errors.Is(err, copyrpc.ErrTruncated) {
-		told += " length=" + strings.Join(lengths, ",")
+		told["lengths"] = transfer.Sizes()
 	}
-	if checksums != nil {
-		told += " checksum=" + strings.Join(checksums, ",")
+	if err == nil {
+		checksums := []uint32{}
+		for i, size := range transfer.Sizes() {
+			checksums = append(checksums, crc32.ChecksumIEEE(buffers[i].Bytes()[:size]))
+		}
+		told["checksums"] = checksums
 	}
-	tell("event kind=%s id=%s status=%s%s", kind, id, statusOf(err), told)
+	event("received", told)
 }
 
 // ---- Verbs ----
 
-func (r *runner) ofChannel(it *lane, verb string, l line) (string, error) {
+func (r *runner) ofChannel(it *lane, verb string, l line) (said, error) {
 	switch verb {
 	case "send":
 		r.send(it, l)
@@ -200,30 +203,27 @@ func (r *runner) ofChannel(it *lane, verb string, l line) (string, error) {
 	case "cancel_send":
 		cancel, ok := r.sends[l["id"]]
 		if !ok {
-			return "", errUnknown
+			return nil, errUnknown
 		}
 		cancel()
 	case "set_share":
-		return "", it.SetShare(l.number("share"))
+		return nil, it.SetShare(l.number("share"))
 	case "channel_disconnect":
 		r.leave(&it.tie, it.Shutdown, l)
 	case "channel_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "channel_info":
 		info, err := it.Info()
 		split := []string{"measured", "fixed", "hint"}[info.Split]
-		return fmt.Sprintf("slots=%d queue_pairs=%d rail0=%v rail1=%v split=%s share=%d receives_open=%d sends_open=%d", info.Slots,
-			info.QueuePairs, info.Rails[0], info.Rails[1], split, info.Share, info.ReceivesOpen, info.SendsOpen), err
+		return said{"slots": info.Slots, "queue_pairs": info.QueuePairs, "rail0": info.Rails[0].String(), "rail1": info.Rails[1].String(), "split": split,
+			"share": info.Share, "receives_open": info.ReceivesOpen, "sends_open": info.SendsOpen}, err
 	case "channel_stats":
 		stats, err := it.Stats()
 		told, _ := fields(stats, nil)
-		for i, rail := range stats.Rails {
-			told += fmt.Sprintf(" rail%d_bytes=%d rail%d_failures=%d rail%d_recoveries=%d", i, rail.BytesSent, i, rail.Failures, i,
-				rail.Recoveries)
-		}
-		return told, err
+		return told.with(said{"rail0_bytes": stats.Rails[0].BytesSent, "rail1_bytes": stats.Rails[1].BytesSent, "rail1_failures": stats.Rails[1].Failures,
+			"rail1_recoveries": stats.Rails[1].Recoveries}), err
 	default:
-		return "", errNoVerb
+		return nil, errNoVerb
 	}
-	return "", nil
+	return nil, nil
 }

@@ -39,10 +39,10 @@ func (l *letter) took(done copyrpc.Completion, buffer copyrpc.Buffer, over strin
 	l.Unlock()
 }
 
-func (r *runner) openDatagrams(l line) (string, error) {
+func (r *runner) openDatagrams(l line) (said, error) {
 	queue, err := r.context.OpenDatagrams(r.queueOf(l))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	it := &letters{Datagrams: queue, tie: tie{name: l["name"]}}
 	r.things.Store(it.name, it)
@@ -54,21 +54,21 @@ func (r *runner) openDatagrams(l line) (string, error) {
 		case <-r.ctx.Done():
 		}
 	})
-	return "", nil
+	return nil, nil
 }
 
-func (r *runner) targetOf(l line) (string, error) {
+func (r *runner) targetOf(l line) (said, error) {
 	r.letter.Lock()
 	defer r.letter.Unlock()
 	thing, ok := r.things.Load(r.letter.over)
 	if !ok {
-		return "", errUnknown
+		return nil, errUnknown
 	}
 	target, err := thing.(*letters).TargetOf(r.letter.received, r.letter.buffer)
 	if err == nil {
 		r.things.Store(l["name"], target)
 	}
-	return "", err
+	return nil, err
 }
 
 // targetHandle is what ops call the target that the line names; 0: it names none.
@@ -92,45 +92,45 @@ func (r *runner) postLetters(it *letters, l line) {
 	}
 }
 
-func (r *runner) ofLetters(it *letters, verb string, l line) (string, error) {
+func (r *runner) ofLetters(it *letters, verb string, l line) (said, error) {
 	switch verb {
 	case "post":
 		if l.number("inline") != 0 {
 			r.begin(func() { r.postLetters(it, l) })
-			return "", nil
+			return nil, nil
 		}
-		return "", r.post(it.Datagrams, it.name, l)
+		return nil, r.post(it.Datagrams, it.name, l)
 	case "post_receive":
-		return "", r.post(it.Datagrams, it.name, l)
+		return nil, r.post(it.Datagrams, it.name, l)
 	case "target_open":
 		target, err := it.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{QueueKey: uint32(l.number("queue_key"))})
 		if err == nil {
 			r.things.Store(l["name"], target)
 		}
-		return "", err
+		return nil, err
 	case "queue_address":
 		return tellAddress(it.Address())
 	case "queue_modify":
-		return "", it.Modify(l.changes()...)
+		return nil, it.Modify(l.changes()...)
 	case "queue_drain":
 		r.leave(&it.tie, it.Drain, l)
-		return "", nil
+		return nil, nil
 	case "queue_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "queue_info":
 		return fields(it.Info())
 	case "queue_stats":
 		return fields(it.Stats())
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func (r *runner) ofTarget(target *copyrpc.Target, verb string) (string, error) {
+func (r *runner) ofTarget(target *copyrpc.Target, verb string) (said, error) {
 	switch verb {
 	case "target_address":
 		return tellAddress(target.Address())
 	case "target_close":
-		return "", target.Close()
+		return nil, target.Close()
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }

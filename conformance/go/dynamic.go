@@ -22,21 +22,21 @@ type dynamicTarget struct {
 	tie
 }
 
-func (r *runner) openDynamic(verb string, l line) (string, error) {
+func (r *runner) openDynamic(verb string, l line) (said, error) {
 	if verb == "dct_open" {
 		dct, err := r.context.OpenDCT(r.queueOf(l))
 		if err == nil {
 			it := &dynamicTarget{DCT: dct, tie: tie{name: l["name"]}}
 			r.live(it.name, it, &it.tie, dct)
 		}
-		return "", err
+		return nil, err
 	}
 	dci, err := r.context.OpenDCI(r.queueOf(l))
 	if err == nil {
 		it := &initiator{DCI: dci, tie: tie{name: l["name"]}}
 		r.live(it.name, it, &it.tie, dci)
 	}
-	return "", err
+	return nil, err
 }
 
 // live names a queue without a peer, and tells of its end.
@@ -76,62 +76,62 @@ func (r *runner) postInline(it *initiator, l line) {
 	}
 }
 
-func (r *runner) ofInitiator(it *initiator, verb string, l line) (string, error) {
+func (r *runner) ofInitiator(it *initiator, verb string, l line) (said, error) {
 	switch verb {
 	case "post", "post_receive":
 		if l.number("inline") != 0 {
 			r.begin(func() { r.postInline(it, l) })
-			return "", nil
+			return nil, nil
 		}
-		return "", r.post(it, it.name, l)
+		return nil, r.post(it, it.name, l)
 	case "dc_target_open":
 		target, err := it.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{AccessKey: l.big("access_key")})
 		if err == nil {
 			r.things.Store(l["name"], target)
 		}
-		return "", err
+		return nil, err
 	case "stream_reset":
-		return "", it.ResetStream(l.number("stream"))
+		return nil, it.ResetStream(l.number("stream"))
 	case "queue_drain":
 		r.leave(&it.tie, it.Drain, l)
-		return "", nil
+		return nil, nil
 	case "queue_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "queue_info":
 		return fields(it.Info())
 	case "queue_stats":
 		return fields(it.Stats())
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func ofDynamicTarget(it *dynamicTarget, verb string) (string, error) {
+func ofDynamicTarget(it *dynamicTarget, verb string) (said, error) {
 	switch verb {
 	case "queue_address":
 		return tellAddress(it.Address())
 	case "queue_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "queue_info":
 		return fields(it.Info())
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
 // makeDynamic is what the verbs do, at the raw level, that make something.
-func (r *raw) makeDynamic(thing *rawThing, number uint64, verb string, l line, options copyrpc.QueueOptions) (string, error) {
+func (r *raw) makeDynamic(thing *rawThing, number uint64, verb string, l line, options copyrpc.QueueOptions) (said, error) {
 	switch verb {
 	case "dci_open":
 		queue, err := r.context.OpenDCI(number, options)
 		thing.handle = uint64(queue)
-		return "", err
+		return nil, err
 	case "dct_open":
 		queue, err := r.context.OpenDCT(number, options)
 		thing.handle = uint64(queue)
-		return "", err
+		return nil, err
 	case "dc_target_open":
 		target, err := r.context.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{ForDCI: true, AccessKey: l.big("access_key")})
 		thing.handle = uint64(target)
-		return "", err
+		return nil, err
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }

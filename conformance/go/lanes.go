@@ -3,7 +3,6 @@ package main
 
 import (
 	"encoding/hex"
-	"fmt"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -27,16 +26,15 @@ func (r *runner) ofLane(it *peer, verb string, l line) error {
 	return errNoVerb
 }
 
-func ofGrant(grant *copyrpc.Grant, verb string) (string, error) {
+func ofGrant(grant *copyrpc.Grant, verb string) (said, error) {
 	switch verb {
 	case "close_grant":
-		return "", grant.Close()
+		return nil, grant.Close()
 	case "grant_info":
 		info, err := grant.Info()
-		number := map[bool]int{true: 1}
-		return fmt.Sprintf("bytes=%d access=%d of_peer=%d over=%d", info.Bytes, info.Access, number[info.OfPeer], number[info.Over || err != nil]), err
+		return said{"bytes": info.Bytes, "access": info.Access, "of_peer": info.OfPeer, "over": info.Over || err != nil}, err
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
 // buffer is the memory of an op; the zero one, if the line names no region.
@@ -60,7 +58,7 @@ func (r *runner) grant(it *peer, l line) error {
 	op.SetAccess(copyrpc.Access(l.number("access")))
 	work, err := it.Post(op, r.buffer(l, l.number("offset")))
 	if err != nil {
-		tell("event kind=granted id=%s status=%s", l["id"], statusOf(err))
+		event("granted", said{"id": l.number("id"), "status": statusOf(err)})
 		return nil
 	}
 	r.begin(func() {
@@ -77,11 +75,11 @@ func (r *runner) grant(it *peer, l line) error {
 			data, err = grant.Bytes()
 		}
 		if err != nil {
-			tell("event kind=granted id=%s status=%s", l["id"], statusOf(err))
+			event("granted", said{"id": l.number("id"), "status": statusOf(err)})
 			return
 		}
 		r.things.Store(l["name"], grant)
-		tell("event kind=granted id=%s status=CRPC_OK bytes=%s", l["id"], hex.EncodeToString(data))
+		event("granted", said{"id": l.number("id"), "status": "CRPC_OK", "bytes": hex.EncodeToString(data)})
 	})
 	return nil
 }
@@ -97,7 +95,7 @@ func (r *runner) revoke(it *peer, l line) error {
 	}
 	r.begin(func() {
 		if err := it.Revoke(r.ctx, grant, limit); r.ctx.Err() == nil {
-			tell("event kind=revoked id=%s status=%s", l["id"], statusOf(err))
+			event("revoked", said{"id": l.number("id"), "status": statusOf(err)})
 		}
 	})
 	return nil
@@ -180,15 +178,15 @@ func (r *runner) transferPieces(it *peer, l line, grant *copyrpc.Grant, step int
 		defer batch.Close()
 		done, _ := batch.Wait(r.ctx)
 		for i := range done {
-			more := ""
+			more := said{}
 			if done[i].Status == 0 && done[i].Method == copyrpc.LaneRead {
 				var data []byte
 				for _, part := range parts[i] {
 					data = append(data, part.Bytes()...)
 				}
-				more = " " + told(data)
+				more = told(data)
 			}
-			tell("event kind=completed id=%d status=%s%s", l.number("id")+i, copyrpc.Status(done[i].Status).Name(), more)
+			event("completed", more.with(said{"id": l.number("id") + i, "status": copyrpc.Status(done[i].Status).Name()}))
 		}
 	})
 	return nil
@@ -202,7 +200,7 @@ func (r *runner) move(it *peer, id int, op copyrpc.LaneOp, buffer copyrpc.Buffer
 		work, err = it.Post(op, buffer)
 	}
 	if err != nil {
-		tell("event kind=completed id=%d status=%s", id, statusOf(err))
+		event("completed", said{"id": id, "status": statusOf(err)})
 		return
 	}
 	r.begin(func() {
@@ -210,16 +208,16 @@ func (r *runner) move(it *peer, id int, op copyrpc.LaneOp, buffer copyrpc.Buffer
 		if r.ctx.Err() != nil {
 			return
 		}
-		more := ""
+		more := said{}
 		if err == nil && op.Opcode == copyrpc.LaneRead {
 			var data []byte
 			if buffer.Region != nil {
 				data = buffer.Bytes()
 			}
-			more = " " + told(data)
+			more = told(data)
 		} else if err == nil && op.Opcode != copyrpc.LaneWrite {
-			more = fmt.Sprintf(" before=%d", done.Token)
+			more = said{"before": big(done.Token)}
 		}
-		tell("event kind=completed id=%d status=%s%s", id, statusOf(err), more)
+		event("completed", more.with(said{"id": id, "status": statusOf(err)}))
 	})
 }

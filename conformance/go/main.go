@@ -1,10 +1,11 @@
 // main.go: does in Go what run.py says on stdin, one line a step, and tells on stdout what comes of it. docs/conformance.md has
-// the words. It decides nothing: what is right, only run.py knows.
+// the verbs. It decides nothing: what is right, only run.py knows.
 package main
 
 import (
 	"bufio"
 	"context"
+	"log"
 	"os"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ func (r *runner) reset() {
 
 // ---- Verbs, by what they are about ----
 
-func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
+func (r *runner) ofEndpoint(it *peer, verb string, l line) (said, error) {
 	switch verb {
 	case "call":
 		r.call(it, l)
@@ -94,61 +95,61 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (string, error) {
 		if cancel, ok := r.calls[l["id"]]; ok {
 			cancel()
 		} else {
-			return "", errUnknown
+			return nil, errUnknown
 		}
 	case "serve":
 		r.serve(it, l["mode"])
 	case "disconnect":
 		r.leave(&it.tie, it.Shutdown, l)
 	case "close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "info":
 		return fields(it.Info())
 	case "stats":
 		return fields(it.Stats())
 	case "lend":
-		return "", r.lend(it, l)
+		return nil, r.lend(it, l)
 	default:
-		return "", r.ofLane(it, verb, l)
+		return nil, r.ofLane(it, verb, l)
 	}
-	return "", nil
+	return nil, nil
 }
 
-func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (string, error) {
+func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (said, error) {
 	switch {
 	case verb == "payload":
 		return told(request.Payload), nil
 	case verb == "drop":
-		return "", request.Drop()
+		return nil, request.Drop()
 	case verb == "give_back":
 		request.Release()
-		return "", nil
+		return nil, nil
 	case verb == "reply" && l["region"] != "":
 		data := payload(l.number("length"), l.number("seed"))
-		return "", request.ReplyBuffer(int32(l.number("status")), r.inRegion(l, l.number("offset"), data))
+		return nil, request.ReplyBuffer(int32(l.number("status")), r.inRegion(l, l.number("offset"), data))
 	case verb == "reply" && l["after"] == "1":
-		return "", request.ReplyAfter(r.ctx, payload(l.number("length"), l.number("seed")))
+		return nil, request.ReplyAfter(r.ctx, payload(l.number("length"), l.number("seed")))
 	case verb == "reply" && l["echo"] == "1":
-		return "", request.Reply(request.Payload)
+		return nil, request.Reply(request.Payload)
 	case verb == "reply":
-		return "", request.ReplyStatus(int32(l.number("status")), payload(l.number("length"), l.number("seed")))
+		return nil, request.ReplyStatus(int32(l.number("status")), payload(l.number("length"), l.number("seed")))
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (string, error) {
+func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (said, error) {
 	switch verb {
 	case "region":
-		return fields(region.Info())
+		return regionFields(region.Info())
 	case "memory":
 		return look(region.Bytes(), l)
 	case "deregister":
-		return "", region.Close()
+		return nil, region.Close()
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func (r *runner) ofContext(verb string, l line) (_ string, err error) {
+func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	switch verb {
 	case "open":
 		options := l.options()
@@ -159,13 +160,12 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 			options = append(options, copyrpc.WithQueues())
 		}
 		if r.context, err = copyrpc.Open(options...); err != nil {
-			return "", err
+			return nil, err
 		}
 		return r.ofContext("context", l)
 	case "context":
 		info, err := r.context.Info()
-		told, _ := fields(info, err)
-		return "driver_name=" + info.Driver + told, err
+		return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints}, err
 	case "stats":
 		return fields(r.context.Stats())
 	case "listen":
@@ -179,7 +179,7 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 		if err == nil {
 			r.things.Store(l["name"], region)
 		}
-		return "", err
+		return nil, err
 	}
 	if verb == "datagrams_open" {
 		return r.openDatagrams(l)
@@ -199,10 +199,10 @@ func (r *runner) ofContext(verb string, l line) (_ string, err error) {
 	return r.makeChannel(verb, l)
 }
 
-func (r *runner) obey(verb string, l line) (_ string, err error) {
+func (r *runner) obey(verb string, l line) (_ said, err error) {
 	if _, ok := l["arrays"]; ok && verb == "open" {
 		if r.raw, err = openRaw(l); err != nil {
-			return "", err
+			return nil, err
 		}
 		verb = "context"
 	}
@@ -211,7 +211,7 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 	}
 	it, err := r.find(l)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if half := r.halves[l["channel"]]; verb == "channel_join" {
 		return r.opening(l["channel"], func() (*copyrpc.Channel, error) { return half.Join(r.ctx, l.blob()) })
@@ -231,12 +231,12 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return r.ofChannel(it, verb, l)
 	case *copyrpc.ChannelBlob:
 		if verb == "channel_close" {
-			return "", it.Close()
+			return nil, it.Close()
 		}
-		return "", errNoVerb
+		return nil, errNoVerb
 	case *copyrpc.ChannelRequest:
 		if verb == "channel_reject" {
-			return "", it.Reject(uint32(l.number("reason")))
+			return nil, it.Reject(uint32(l.number("reason")))
 		}
 		return r.opening(l["name"], func() (*copyrpc.Channel, error) { return it.Accept(r.ctx, l.channelOptions()...) })
 	case *pair:
@@ -256,14 +256,14 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 	case *copyrpc.QueueBlob:
 		switch verb {
 		case "queue_close":
-			return "", it.Close()
+			return nil, it.Close()
 		case "queue_modify":
-			return "", it.Modify(l.changes()...)
+			return nil, it.Modify(l.changes()...)
 		}
-		return "", errNoVerb
+		return nil, errNoVerb
 	case *copyrpc.QueueRequest:
 		if verb == "queue_reject" {
-			return "", it.Reject([]byte(l["private"]))
+			return nil, it.Reject([]byte(l["private"]))
 		}
 		options := r.queueOf(l)
 		return r.queueing(l["name"], func() (*copyrpc.Queue, error) { return it.Accept(r.ctx, options) })
@@ -273,41 +273,50 @@ func (r *runner) obey(verb string, l line) (_ string, err error) {
 		return ofGrant(it, verb)
 	case *copyrpc.Blob:
 		if verb == "close" {
-			return "", it.Close()
+			return nil, it.Close()
 		}
-		return "", errNoVerb
+		return nil, errNoVerb
 	case door:
 		if verb == "close_listener" {
-			return "", it.Close()
+			return nil, it.Close()
 		}
 		return describe(it)
 	case *copyrpc.ConnectRequest:
 		if verb == "reject" {
-			return "", it.Reject(uint32(l.number("reason")))
+			return nil, it.Reject(uint32(l.number("reason")))
 		}
 		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return it.Accept(r.ctx, l.options()...) })
 	}
 	return r.ofContext(verb, l)
 }
 
+func hello(known *commands) said {
+	return said{"protocol": 1, "name": "go", "language": "Go", "verbs": known.verbs(), "lacks": []string{}, "capabilities": []string{"room_events"},
+		"forms": said{}}
+}
+
 func main() {
+	known, err := readCommands(os.Args[1], "window", "reserve", "commit", "abort")
+	if err != nil {
+		log.Fatal(err)
+	}
 	r := newRunner()
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
-		words := strings.Fields(input.Text())
-		l := line{}
-		for _, word := range words[1:] {
-			key, value, _ := strings.Cut(word, "=")
-			l[key] = value
-		}
-		if words[0] == "reset" {
+		verb, l, refused := known.take(input.Bytes())
+		switch {
+		case refused != nil:
+			say(refused)
+		case verb == "hello":
+			say(hello(known).with(said{"done": "CRPC_OK"}))
+		case verb == "reset":
 			r.reset()
 			r = newRunner()
-			tell("done status=CRPC_OK")
-			continue
+			say(said{"done": "CRPC_OK"})
+		default:
+			fields, err := r.obey(verb, l)
+			say(fields.with(said{"done": statusOf(err)}))
 		}
-		fields, err := r.obey(words[0], l)
-		tell("done %s status=%s", fields, statusOf(err))
 	}
 	r.reset()
 }

@@ -27,7 +27,7 @@ type peer struct {
 
 // ---- Connections ----
 
-func (r *runner) listen(l line) (string, error) {
+func (r *runner) listen(l line) (said, error) {
 	if _, ok := l["channels"]; ok {
 		listener, err := r.context.ListenChannels(l["address"], l.options()...)
 		return listening(r, l["name"], listener, err, func(request *copyrpc.ChannelRequest) []byte { return request.Info.Token })
@@ -53,9 +53,9 @@ type doorOf[Request any] interface {
 }
 
 // listening is the life of a listener.
-func listening[Request any](r *runner, name string, listener doorOf[Request], err error, token func(Request) []byte) (string, error) {
+func listening[Request any](r *runner, name string, listener doorOf[Request], err error, token func(Request) []byte) (said, error) {
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	r.things.Store(name, listener)
 	r.begin(func() {
@@ -64,16 +64,16 @@ func listening[Request any](r *runner, name string, listener doorOf[Request], er
 			if err != nil {
 				return
 			}
-			said := words(token(request))
-			tell("event kind=connect_request listener=%s connection=%s token=%s private=%s", name, r.number(request), said, said)
+			text := words(token(request))
+			event("connect_request", said{"listener": name, "connection": r.number(request), "token": text, "private": text})
 		}
 	})
 	return describe(listener)
 }
 
-func describe(listener door) (string, error) {
+func describe(listener door) (said, error) {
 	told, err := fields(listener.Stats())
-	return "address=" + listener.Address() + told, err
+	return told.with(said{"address": listener.Address()}), err
 }
 
 // connected tells what came of connecting, and keeps it under its name; false if that is nothing.
@@ -81,14 +81,14 @@ func (r *runner) connected(name string, it any, err error) bool {
 	if err == nil {
 		r.things.Store(name, it)
 	}
-	tell("event kind=connected endpoint=%s status=%s", name, statusOf(err))
+	event("connected", said{"endpoint": name, "status": statusOf(err)})
 	return err == nil
 }
 
 // over tells of an end, unless it is our doing.
 func (r *runner) over(it *tie, err error) {
 	if !errors.Is(err, copyrpc.ErrClosed) && r.ctx.Err() == nil && !it.ended.Swap(true) {
-		tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
+		event("disconnected", said{"endpoint": it.name, "status": statusOf(err)})
 	}
 }
 
@@ -99,13 +99,13 @@ func (r *runner) leave(it *tie, shutdown func(context.Context) error, l line) {
 	r.begin(func() {
 		defer cancel()
 		if err := shutdown(ctx); !told {
-			tell("event kind=disconnected endpoint=%s status=%s", it.name, statusOf(err))
+			event("disconnected", said{"endpoint": it.name, "status": statusOf(err)})
 		}
 	})
 }
 
 // connecting is the life of an endpoint.
-func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, error)) (string, error) {
+func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, error)) (said, error) {
 	r.begin(func() {
 		endpoint, err := connect()
 		it := &peer{Endpoint: endpoint, tie: tie{name: name}}
@@ -120,18 +120,18 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 		}
 		r.over(&it.tie, err)
 	})
-	return "", nil
+	return nil, nil
 }
 
 // blob makes one side of an endpoint, which is under its name when it is joined.
-func (r *runner) blob(l line) (string, error) {
+func (r *runner) blob(l line) (said, error) {
 	blob, err := r.context.NewBlob(l.options()...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	r.things.Store(l["name"], blob)
 	r.blobs[l["name"]] = blob
-	return "blob=" + hex.EncodeToString(blob.Bytes), nil
+	return said{"blob": hex.EncodeToString(blob.Bytes)}, nil
 }
 
 func (r *runner) limited(l line) (context.Context, context.CancelFunc) {
@@ -145,7 +145,7 @@ func (r *runner) limited(l line) (context.Context, context.CancelFunc) {
 
 func (r *runner) call(it *peer, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
-		id := strconv.Itoa(l.number("id") + i)
+		id := l.number("id") + i
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
 			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1"}
 		call.From = r.inRegion(l, l.number("offset")+i*len(call.Request), call.Request)
@@ -156,14 +156,14 @@ func (r *runner) call(it *peer, l line) {
 			call.ReplyBytesMax = copyrpc.NoReplyBytes
 		}
 		ctx, cancel := r.limited(l)
-		r.calls[id] = cancel
+		r.calls[strconv.Itoa(id)] = cancel
 		r.begin(func() {
 			answer, err := it.Do(ctx, call)
 			var reply *copyrpc.ReplyError
 			if errors.As(err, &reply) {
 				answer = reply.Payload
 			}
-			tell("event kind=response id=%s status=%s %s", id, statusOf(err), told(answer))
+			event("response", told(answer).with(said{"id": id, "status": statusOf(err)}))
 		})
 	}
 }
@@ -183,8 +183,8 @@ func (r *runner) inRegion(l line, offset int, data []byte) copyrpc.Buffer {
 func (r *runner) take(it *peer, request *copyrpc.Request) {
 	mode, served := it.mode.Load().(string)
 	if !served {
-		tell("event kind=request endpoint=%s request=%s method=%d %s reply_max=%d placed=%d", it.name, r.number(request), request.Method,
-			told(request.Payload), request.ReplyBytesMax, it.arena.placed(request))
+		event("request", told(request.Payload).with(said{"endpoint": it.name, "request": r.number(request), "method": request.Method,
+			"reply_max": request.ReplyBytesMax, "placed": it.arena.placed(request)}))
 		return
 	}
 	defer request.Release()

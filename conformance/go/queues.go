@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash/crc32"
 	"strconv"
+	"sync"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -47,7 +48,7 @@ func (r *runner) queueOf(l line) copyrpc.QueueOptions {
 }
 
 // queueing is the life of a queue.
-func (r *runner) queueing(name string, connect func() (*copyrpc.Queue, error)) (string, error) {
+func (r *runner) queueing(name string, connect func() (*copyrpc.Queue, error)) (said, error) {
 	r.begin(func() {
 		queue, err := connect()
 		it := &pair{Queue: queue, tie: tie{name: name}}
@@ -63,10 +64,10 @@ func (r *runner) queueing(name string, connect func() (*copyrpc.Queue, error)) (
 		case <-r.ctx.Done():
 		}
 	})
-	return "", nil
+	return nil, nil
 }
 
-func (r *runner) makeQueue(verb string, l line) (string, error) {
+func (r *runner) makeQueue(verb string, l line) (said, error) {
 	options := r.queueOf(l)
 	switch verb {
 	case "queue_connect":
@@ -74,19 +75,19 @@ func (r *runner) makeQueue(verb string, l line) (string, error) {
 	case "queue_blob":
 		blob, err := r.context.NewQueueBlob(options)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		r.things.Store(l["name"], blob)
 		r.queueBlobs[l["name"]] = blob
-		return "blob=" + hex.EncodeToString(blob.Bytes), nil
+		return said{"blob": hex.EncodeToString(blob.Bytes)}, nil
 	case "queue_open":
 		shared, err := r.context.OpenSharedReceives(options)
 		if err == nil {
 			r.things.Store(l["name"], &pool{SharedReceives: shared, name: l["name"]})
 		}
-		return "", err
+		return nil, err
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
 // ---- Ops ----
@@ -109,8 +110,8 @@ type post struct {
 	memory                      []byte // of the region; of what is inline, its own
 
 	ended    int
-	status   string // of a summary: the first that is not CRPC_OK
-	bytes    int    // of a summary, with what was received
+	status   any // of a summary: the first that is not CRPC_OK
+	bytes    int // of a summary, with what was received
 	checksum uint32
 }
 
@@ -199,8 +200,10 @@ func (p *post) inPieces(i, first int) copyrpc.QueueOp {
 	return op
 }
 
+var summing sync.Mutex // of all summaries
+
 // tell tells the end of op i. What was posted one by one calls this from several goroutines.
-func (p *post) tell(i int, status string, done copyrpc.Completion, over string) {
+func (p *post) tell(i int, status any, done copyrpc.Completion, over string) {
 	receives, matches := p.op.Opcode == copyrpc.QueueReceive, p.op.Opcode == copyrpc.QueueTagAdd
 	kind := "completed"
 	if receives {
@@ -209,21 +212,21 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 		kind = "matched"
 	}
 	var data []byte
-	told, source := "", sentFrom(&done)
+	members, source := said{}, sentFrom(&done)
 	if status == "CRPC_OK" && (receives || matches || p.op.Opcode == copyrpc.QueueRead) {
 		for _, part := range p.parts(i) {
 			data = append(data, part...)
 		}
 		if receives || matches {
 			tagged, header := p.tellMessage(i, &done)
-			told, data = tagged, data[header:done.PayloadBytes]
+			members, data = tagged, data[header:done.PayloadBytes]
 		}
 		if receives && source != 0 {
 			data = data[copyrpc.QueueHeaderBytes:]
 		}
-		told += " length=" + strconv.Itoa(len(data)) + " checksum=" + strconv.Itoa(int(crc32.ChecksumIEEE(data)))
+		members = members.with(told(data))
 	}
-	output.Lock()
+	summing.Lock()
 	p.ended++
 	p.bytes += len(data)
 	p.checksum = crc32.Update(p.checksum, crc32.IEEETable, data)
@@ -231,30 +234,30 @@ func (p *post) tell(i int, status string, done copyrpc.Completion, over string) 
 		p.status = status
 	}
 	last := p.ended == p.count
-	output.Unlock()
+	summing.Unlock()
 	switch {
 	case p.summary && last:
-		tell("event kind=%s id=%d status=%s ended=%d length=%d checksum=%d", kind, p.id, p.status, p.ended, p.bytes, p.checksum)
+		event(kind, said{"id": p.id, "status": p.status, "ended": p.ended, "length": p.bytes, "checksum": p.checksum})
 		return
 	case p.summary:
 		return
 	case status == "CRPC_OK" && (p.op.Opcode == copyrpc.QueueCompareSwap || p.op.Opcode == copyrpc.QueueFetchAdd):
-		told += " before=" + strconv.FormatUint(done.Token, 10)
+		members["before"] = big(done.Token)
 	case status == "CRPC_OK" && matches:
-		told += " queue=" + over
+		members["queue"] = over
 	case status == "CRPC_OK" && receives:
 		received := done.Received()
 		if received.HasImmediate {
-			told += " immediate=" + strconv.Itoa(int(received.Immediate))
+			members["immediate"] = received.Immediate
 		} else if received.HasInvalidated {
-			told += " invalidated=" + strconv.Itoa(int(received.Invalidated))
+			members["invalidated"] = received.Invalidated
 		}
-		told += " written=" + strconv.Itoa(received.Written) + " queue=" + over
+		members["written"], members["queue"] = received.Written, over
 		if source != 0 {
-			told += " source=" + strconv.Itoa(int(source))
+			members["source"] = source
 		}
 	}
-	tell("event kind=%s id=%d status=%s%s opcode=%d", kind, p.id+i, status, told, done.Method)
+	event(kind, members.with(said{"id": p.id + i, "status": status, "opcode": done.Method}))
 }
 
 // poster is a queue, or receives that queues share.
@@ -384,43 +387,43 @@ func (r *runner) batch(queue batcher, p *post, region *copyrpc.Region, name stri
 
 // ---- Verbs ----
 
-func (r *runner) ofQueue(it *pair, verb string, l line) (string, error) {
+func (r *runner) ofQueue(it *pair, verb string, l line) (said, error) {
 	switch verb {
 	case "post", "post_receive", "send_tagged":
-		return "", r.post(it.Queue, it.name, l)
+		return nil, r.post(it.Queue, it.name, l)
 	case "queue_modify":
-		return "", it.Modify(l.changes()...)
+		return nil, it.Modify(l.changes()...)
 	case "queue_fail":
-		return "", it.Fail()
+		return nil, it.Fail()
 	case "queue_drain":
 		r.leave(&it.tie, it.Drain, l)
-		return "", nil
+		return nil, nil
 	case "queue_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "queue_info":
 		info, err := it.Info()
-		told, _ := fields(info, nil)
-		return told + " private=" + words(info.Private), err
+		told, _ := fields(info, err)
+		return told.with(said{"private": words(info.Private)}), err
 	case "queue_stats":
 		return fields(it.Stats())
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func (r *runner) ofPool(it *pool, verb string, l line) (string, error) {
+func (r *runner) ofPool(it *pool, verb string, l line) (said, error) {
 	switch verb {
 	case "post_receive":
-		return "", r.post(it.SharedReceives, it.name, l)
+		return nil, r.post(it.SharedReceives, it.name, l)
 	case "run_low":
-		return "", r.low(it, l.number("limit"))
+		return nil, r.low(it, l.number("limit"))
 	case "queue_close":
-		return "", it.Close()
+		return nil, it.Close()
 	case "queue_info":
 		return fields(it.Info())
 	case "queue_stats":
 		return fields(it.Stats())
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
 // words are private data, as far as they are text: the network may have added zeros.
@@ -434,7 +437,7 @@ func words(data []byte) string {
 }
 
 // look reads and writes memory, without the device.
-func look(memory []byte, l line) (string, error) {
+func look(memory []byte, l line) (said, error) {
 	length := 8
 	if _, ok := l["length"]; ok {
 		length = l.number("length")
@@ -447,5 +450,5 @@ func look(memory []byte, l line) (string, error) {
 	}
 	value := make([]byte, 8)
 	copy(value, memory[l.number("offset"):])
-	return told(part) + " value=" + strconv.FormatUint(binary.LittleEndian.Uint64(value), 10), nil
+	return told(part).with(said{"value": big(binary.LittleEndian.Uint64(value))}), nil
 }

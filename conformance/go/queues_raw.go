@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -134,13 +133,13 @@ func (r *raw) take(done *copyrpc.Completion) {
 		request, _ := r.add("")
 		request.handle = uint64(done.Endpoint)
 		info, _ := r.context.QueueInfo(done.Queue())
-		tell("event kind=connect_request listener=%s connection=%s private=%s", r.things[done.UserData].name, request.name, words(info.Private))
+		event("connect_request", said{"listener": r.things[done.UserData].name, "connection": request.name, "private": words(info.Private)})
 	case copyrpc.CompletionConnected:
-		tell("event kind=connected endpoint=%s status=%s", queue.name, status)
+		event("connected", said{"endpoint": queue.name, "status": status})
 	case copyrpc.CompletionDisconnected:
-		tell("event kind=disconnected endpoint=%s status=%s", queue.name, status)
+		event("disconnected", said{"endpoint": queue.name, "status": status})
 	case copyrpc.CompletionRoom:
-		tell("event kind=room endpoint=%s", queue.name)
+		event("room", said{"endpoint": queue.name})
 	case copyrpc.CompletionSRQLimit:
 		tellLow(queue.name)
 	}
@@ -148,7 +147,7 @@ func (r *raw) take(done *copyrpc.Completion) {
 
 // ---- Ops ----
 
-func (r *raw) post(queue *rawThing, l line) (string, error) {
+func (r *raw) post(queue *rawThing, l line) (said, error) {
 	var region copyrpc.RegionHandle
 	var memory []byte
 	if thing := r.named(l["region"]); thing != nil {
@@ -161,7 +160,7 @@ func (r *raw) post(queue *rawThing, l line) (string, error) {
 	if p.inline { // C's, until it was copied
 		mapped, err := syscall.Mmap(-1, 0, max(len(p.memory), 1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		defer syscall.Munmap(mapped)
 		copy(mapped, p.memory)
@@ -171,7 +170,7 @@ func (r *raw) post(queue *rawThing, l line) (string, error) {
 }
 
 // submit submits what there is room for.
-func (r *raw) submit(queue *rawThing, p *post, region copyrpc.RegionHandle) (string, error) {
+func (r *raw) submit(queue *rawThing, p *post, region copyrpc.RegionHandle) (said, error) {
 	r.posts = append(r.posts, p)
 	accepted, status := 0, copyrpc.OK
 	for status == copyrpc.OK && accepted < p.count {
@@ -181,7 +180,7 @@ func (r *raw) submit(queue *rawThing, p *post, region copyrpc.RegionHandle) (str
 		accepted += taken
 	}
 	p.count = accepted
-	told := fmt.Sprintf("accepted=%d", accepted)
+	told := said{"accepted": accepted}
 	if accepted > 0 || status == copyrpc.OK || status == copyrpc.ErrAgain {
 		return told, nil
 	}
@@ -220,7 +219,7 @@ func addressOf(memory []byte) uint64 {
 // ---- Verbs ----
 
 // obey does what a line says, of a context that is open.
-func (r *raw) obey(verb string, l line) (told string, err error) {
+func (r *raw) obey(verb string, l line) (told said, err error) {
 	r.do(func() {
 		var it *rawThing
 		for _, key := range []string{"queue", "connection", "listener", "region", "target"} {
@@ -242,11 +241,10 @@ func (r *raw) obey(verb string, l line) (told string, err error) {
 }
 
 // make is what the verbs do that make something.
-func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
+func (r *raw) make(request *rawThing, verb string, l line) (said, error) {
 	if verb == "context" {
 		info, err := r.context.Info()
-		told, _ := fields(info, err)
-		return "driver_name=" + info.Driver + told, err
+		return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints}, err
 	}
 	options := l.queueOptions(nil)
 	if shared := r.named(l["shared"]); shared != nil {
@@ -257,43 +255,43 @@ func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
 	case "listen":
 		listener, err := r.context.ListenQueues(l["address"], number)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		thing.handle = uint64(listener)
 		return r.of(thing, "listener", l)
 	case "register":
-		return "", r.register(thing, l)
+		return nil, r.register(thing, l)
 	case "queue_connect":
 		queue, err := r.context.ConnectQueue(l["address"], number, options)
 		thing.handle = uint64(queue)
-		return "", thing.failed(err)
+		return nil, thing.failed(err)
 	case "queue_accept":
 		thing.handle = request.handle
-		return "", thing.failed(r.context.AcceptQueue(copyrpc.QueueHandle(request.handle), number, options))
+		return nil, thing.failed(r.context.AcceptQueue(copyrpc.QueueHandle(request.handle), number, options))
 	case "queue_blob":
 		queue, blob, err := r.context.QueueBlob(number, options)
 		thing.handle = uint64(queue)
-		return "blob=" + hex.EncodeToString(blob), err
+		return said{"blob": hex.EncodeToString(blob)}, err
 	case "queue_open":
 		queue, err := r.context.OpenSharedReceives(number, options)
 		thing.handle = uint64(queue)
-		return "", err
+		return nil, err
 	case "datagrams_open":
 		queue, err := r.context.OpenDatagrams(number, options)
 		thing.handle = uint64(queue)
-		return "", err
+		return nil, err
 	case "tags_open":
 		queue, err := r.context.OpenTaggedReceives(number, options)
 		thing.handle = uint64(queue)
-		return "", err
+		return nil, err
 	case "target_open":
 		target, err := r.context.OpenTarget(l.queueAddress(), copyrpc.TargetOptions{QueueKey: uint32(l.number("queue_key"))})
 		thing.handle = uint64(target)
-		return "", err
+		return nil, err
 	case "target_of":
 		target, err := r.context.TargetOf(&r.letter, r.letterHeader)
 		thing.handle = uint64(target)
-		return "", err
+		return nil, err
 	}
 	return r.makeDynamic(thing, number, verb, l, options)
 }
@@ -301,7 +299,7 @@ func (r *raw) make(request *rawThing, verb string, l line) (string, error) {
 // failed tells of connecting that failed at once as of connecting that failed later.
 func (thing *rawThing) failed(err error) error {
 	if err != nil {
-		tell("event kind=connected endpoint=%s status=%s", thing.name, statusOf(err))
+		event("connected", said{"endpoint": thing.name, "status": statusOf(err)})
 	}
 	return nil
 }
@@ -317,7 +315,7 @@ func (r *raw) register(thing *rawThing, l line) (err error) {
 }
 
 // of is what the verbs do that are about something.
-func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
+func (r *raw) of(it *rawThing, verb string, l line) (said, error) {
 	queue := copyrpc.QueueHandle(it.handle)
 	switch verb {
 	case "post", "post_receive":
@@ -327,58 +325,58 @@ func (r *raw) of(it *rawThing, verb string, l line) (string, error) {
 	case "memory":
 		return look(it.memory, l)
 	case "region":
-		return fields(r.context.RegionInfo(copyrpc.RegionHandle(it.handle)))
+		return regionFields(r.context.RegionInfo(copyrpc.RegionHandle(it.handle)))
 	case "deregister":
-		return "", r.context.Deregister(copyrpc.RegionHandle(it.handle))
+		return nil, r.context.Deregister(copyrpc.RegionHandle(it.handle))
 	case "listener":
 		info, err := r.context.ListenerInfo(copyrpc.ListenerHandle(it.handle))
-		return fmt.Sprintf("address=%s requests=%d refused=%d", info.Address, info.Requests, info.Refused), err
+		return said{"address": info.Address, "requests": info.Requests, "refused": info.Refused}, err
 	case "close_listener":
-		return "", r.context.CloseListener(copyrpc.ListenerHandle(it.handle))
+		return nil, r.context.CloseListener(copyrpc.ListenerHandle(it.handle))
 	case "queue_join":
-		return "", it.failed(r.context.JoinQueue(queue, l.blob()))
+		return nil, it.failed(r.context.JoinQueue(queue, l.blob()))
 	case "queue_reject":
-		return "", r.context.RejectQueue(queue, []byte(l["private"]))
+		return nil, r.context.RejectQueue(queue, []byte(l["private"]))
 	case "queue_address":
 		return tellAddress(r.context.QueueAddress(queue))
 	case "queue_join_address":
-		return "", it.failed(r.context.JoinQueueAddress(queue, l.queueAddress()))
+		return nil, it.failed(r.context.JoinQueueAddress(queue, l.queueAddress()))
 	case "target_address":
 		return tellAddress(r.context.TargetAddress(copyrpc.TargetHandle(it.handle)))
 	case "target_close":
-		return "", r.context.CloseTarget(copyrpc.TargetHandle(it.handle))
+		return nil, r.context.CloseTarget(copyrpc.TargetHandle(it.handle))
 	case "queue_modify", "run_low":
-		return "", r.context.ModifyQueue(queue, l.changes()...)
+		return nil, r.context.ModifyQueue(queue, l.changes()...)
 	case "queue_fail":
-		return "", r.context.FailQueue(queue)
+		return nil, r.context.FailQueue(queue)
 	case "queue_drain":
 		limit := l.milliseconds("timeout_ms")
 		if limit == 0 {
 			limit = copyrpc.Forever
 		}
-		return "", r.context.DrainQueue(queue, limit)
+		return nil, r.context.DrainQueue(queue, limit)
 	case "queue_close":
-		return "", r.context.CloseQueue(queue)
+		return nil, r.context.CloseQueue(queue)
 	case "stream_reset":
-		return "", r.context.ResetStream(queue, l.number("stream"))
+		return nil, r.context.ResetStream(queue, l.number("stream"))
 	case "queue_info":
 		info, err := r.context.QueueInfo(queue)
-		told, _ := fields(info, nil)
-		return told + " private=" + words(info.Private), err
+		told, _ := fields(info, err)
+		return told.with(said{"private": words(info.Private)}), err
 	case "queue_stats":
 		return fields(r.context.QueueStats(queue))
 	}
-	return "", errNoVerb
+	return nil, errNoVerb
 }
 
-func tellAddress(address copyrpc.QueueAddress, err error) (string, error) {
+func tellAddress(address copyrpc.QueueAddress, err error) (said, error) {
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	link := map[bool]int{true: 1, false: 2}[address.InfiniBand]
 	gid := address.GID.As16()
-	return fmt.Sprintf("queue_pair_number=%d packet_sequence_number=%d link=%d mtu_bytes=%d lid=%d gid=%s", address.QueuePairNumber,
-		address.PacketSequenceNumber, link, address.MTUBytes, address.LID, hex.EncodeToString(gid[:])), nil
+	return said{"queue_pair_number": address.QueuePairNumber, "packet_sequence_number": address.PacketSequenceNumber, "link": link,
+		"mtu_bytes": address.MTUBytes, "lid": address.LID, "gid": hex.EncodeToString(gid[:])}, nil
 }
 
 func (l line) queueAddress() copyrpc.QueueAddress {

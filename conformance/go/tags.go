@@ -2,8 +2,6 @@
 package main
 
 import (
-	"strconv"
-
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
 
@@ -13,12 +11,12 @@ type tagPool struct {
 	pool
 }
 
-func (r *runner) openTags(l line) (string, error) {
+func (r *runner) openTags(l line) (said, error) {
 	tagged, err := r.context.OpenTaggedReceives(l.queueOptions(nil))
 	if err == nil {
 		r.things.Store(l["name"], &tagPool{TaggedReceives: tagged, pool: pool{SharedReceives: tagged.Shared(), name: l["name"]}})
 	}
-	return "", err
+	return nil, err
 }
 
 var tagOpcodes = map[string]uint8{
@@ -49,16 +47,16 @@ func (p *post) fillTags(verb string, l line) {
 }
 
 // tellMessage is what the fields of a message with a tag say; the receive of an unexpected one has its header.
-func (p *post) tellMessage(i int, done *copyrpc.Completion) (told string, header int) {
+func (p *post) tellMessage(i int, done *copyrpc.Completion) (told said, header int) {
 	tag, context := done.Token, done.Matched().Context
 	if p.op.Opcode == copyrpc.QueueReceive {
 		if !done.Received().Unexpected {
-			return "", 0
+			return said{}, 0
 		}
 		read, _ := copyrpc.ReadTagHeader(p.parts(i)[0])
 		tag, context, header = read.Tag, read.Context, copyrpc.TagHeaderBytes
 	}
-	return " tag=" + strconv.FormatUint(tag, 10) + " context=" + strconv.Itoa(int(context)), header
+	return said{"tag": big(tag), "context": context}, header
 }
 
 // ---- With goroutines ----
@@ -93,18 +91,18 @@ func (r *runner) postTags(it *tagPool, l line) error {
 }
 
 // tellMatched is tell, of what has no Completion.
-func (p *post) tellMatched(i int, status string, matched copyrpc.Matched, over string) {
-	said := ""
+func (p *post) tellMatched(i int, status any, matched copyrpc.Matched, over string) {
+	members := said{"id": p.id + i, "status": status}
 	if status == "CRPC_OK" {
-		said = " " + told(p.parts(i)[0][:matched.Bytes]) + " tag=" + strconv.FormatUint(matched.Tag, 10) + " context=" + strconv.Itoa(int(matched.Context)) + " queue=" + over
+		members = members.with(told(p.parts(i)[0][:matched.Bytes]), said{"tag": big(matched.Tag), "context": matched.Context, "queue": over})
 	}
-	tell("event kind=matched id=%d status=%s%s", p.id+i, status, said)
+	event("matched", members)
 }
 
 func (r *runner) removeTag(l line) error {
 	thing, ok := r.tagWorks.Load(l.number("of"))
 	if !ok {
-		tell("event kind=completed id=%d status=%s", l.number("id"), copyrpc.ErrNotFound.Name())
+		event("completed", said{"id": l.number("id"), "status": copyrpc.ErrNotFound.Name()})
 		return nil
 	}
 	r.begin(func() {
@@ -113,7 +111,7 @@ func (r *runner) removeTag(l line) error {
 			err = &copyrpc.Error{Status: copyrpc.ErrNotFound}
 		}
 		if r.ctx.Err() == nil {
-			tell("event kind=completed id=%d status=%s", l.number("id"), statusOf(err))
+			event("completed", said{"id": l.number("id"), "status": statusOf(err)})
 		}
 	})
 	return nil
@@ -122,20 +120,20 @@ func (r *runner) removeTag(l line) error {
 func (r *runner) syncTags(it *tagPool, l line) {
 	r.begin(func() {
 		if err := it.Sync(r.ctx); r.ctx.Err() == nil {
-			tell("event kind=completed id=%d status=%s", l.number("id"), statusOf(err))
+			event("completed", said{"id": l.number("id"), "status": statusOf(err)})
 		}
 	})
 }
 
-func (r *runner) ofTagPool(it *tagPool, verb string, l line) (string, error) {
+func (r *runner) ofTagPool(it *tagPool, verb string, l line) (said, error) {
 	switch verb {
 	case "post_tag":
-		return "", r.postTags(it, l)
+		return nil, r.postTags(it, l)
 	case "remove_tag":
-		return "", r.removeTag(l)
+		return nil, r.removeTag(l)
 	case "sync_tags":
 		r.syncTags(it, l)
-		return "", nil
+		return nil, nil
 	}
 	return r.ofPool(&it.pool, verb, l)
 }
@@ -143,7 +141,7 @@ func (r *runner) ofTagPool(it *tagPool, verb string, l line) (string, error) {
 // ---- In arrays ----
 
 // postTags posts what one of the verbs of tags says.
-func (r *raw) postTags(queue *rawThing, verb string, l line) (string, error) {
+func (r *raw) postTags(queue *rawThing, verb string, l line) (said, error) {
 	var memory []byte
 	var region copyrpc.RegionHandle
 	if thing := r.named(l["region"]); thing != nil {

@@ -1,4 +1,4 @@
-// words.go: lines taken apart, and what is told: fields, payloads, statuses.
+// words.go: what the members of a command say, and what is told: fields, payloads, statuses.
 package main
 
 import (
@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
@@ -19,25 +18,40 @@ import (
 const period = 4093
 
 var (
-	output      sync.Mutex
 	errUnknown  = errors.New("UNKNOWN_NAME")
 	errNoVerb   = errors.New("UNKNOWN_VERB")
 	errFailHere = errors.New("as it was told to")
 	humps       = regexp.MustCompile("([a-z])([A-Z])")
 )
 
-func tell(format string, arguments ...any) {
-	output.Lock()
-	defer output.Unlock()
-	fmt.Printf(format+"\n", arguments...)
+// tellable is what lines have of structs, which may have more.
+var tellable = map[string]string{
+	"EndpointInfo": " state request_bytes_max reply_bytes_max calls_max calls_open requests_open ",
+	"Stats": " calls responses calls_failed requests replies late_responses batches_sent batches_received bytes_sent bytes_received " +
+		"protocol_errors ",
+	"ListenerStats": " requests refused ",
+	"RegionInfo":    " bytes remote_key access ",
+	"ChannelStats": " messages_sent messages_received bytes_sent bytes_received sends_failed receives_failed truncated " +
+		"protocol_errors ",
+	"QueueInfo": " state sends send_pieces inline_bytes receives receive_pieces sends_open receives_open queues streams " +
+		"streams_failed tags tags_open ",
+	"QueueStats": " sends receives signaled_wqes doorbells ",
 }
 
 // fields tells of a struct's numbers and words: CallsMax is calls_max.
-func fields(of any, err error) (string, error) {
-	told, value := "", reflect.ValueOf(of)
+func fields(of any, err error) (said, error) {
+	told, value := said{}, reflect.ValueOf(of)
+	if err != nil { // there is nothing to describe
+		return told, err
+	}
 	for i := 0; i < value.NumField(); i++ {
-		if field := value.Field(i); field.CanInt() || field.CanUint() || field.Kind() == reflect.String {
-			told += fmt.Sprintf(" %s=%v", strings.ToLower(humps.ReplaceAllString(value.Type().Field(i).Name, "${1}_$2")), field)
+		name := strings.ToLower(humps.ReplaceAllString(value.Type().Field(i).Name, "${1}_$2"))
+		if !strings.Contains(tellable[value.Type().Name()], " "+name+" ") {
+			continue
+		}
+		told[name] = value.Field(i).Interface()
+		if stringer, ok := told[name].(fmt.Stringer); ok {
+			told[name] = stringer.String()
 		}
 	}
 	return told, err
@@ -51,26 +65,24 @@ func payload(length, seed int) []byte {
 	return data
 }
 
-func told(data []byte) string {
-	return fmt.Sprintf("length=%d checksum=%d", len(data), crc32.ChecksumIEEE(data))
+func told(data []byte) said {
+	return said{"length": len(data), "checksum": crc32.ChecksumIEEE(data)}
 }
 
-func statusOf(err error) string {
+// statusOf is the name of a status, or the number of the application's.
+func statusOf(err error) any {
 	var reply *copyrpc.ReplyError
 	var own *copyrpc.Error
 	switch {
 	case err == nil:
 		return "CRPC_OK"
 	case errors.As(err, &reply):
-		return strconv.Itoa(int(reply.Status))
+		return reply.Status
 	case errors.As(err, &own):
 		return own.Status.Name()
 	}
 	return err.Error()
 }
-
-// line is the words of a line after its verb.
-type line map[string]string
 
 func (l line) number(key string) int {
 	number, _ := strconv.Atoi(l[key])
@@ -139,4 +151,10 @@ func (l line) numbers(key string) (all []int) {
 		all = append(all, number)
 	}
 	return all
+}
+
+// regionFields has the address, of 64 bits, as a line has it.
+func regionFields(info copyrpc.RegionInfo, err error) (said, error) {
+	told, _ := fields(info, nil)
+	return told.with(said{"address": big(uint64(info.Address))}), err
 }

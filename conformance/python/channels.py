@@ -3,19 +3,17 @@ import asyncio
 import contextlib
 import mmap
 
-from words import payload, status_of, tell, told
+from words import event, payload, picked, status_of, told
 
 import copyrpc
+
+CHANNEL = "messages_sent messages_received bytes_sent bytes_received sends_failed receives_failed truncated protocol_errors"
 
 
 def options_of(token="", key="", share=None, **options):
     if share is not None:
         options.update(split="fixed", rail0_share=share)
     return copyrpc.ChannelOptions(token=token.encode(), key=key.encode(), **options)
-
-
-def joined(values):
-    return ",".join(map(str, values))
 
 
 class Channels:
@@ -49,17 +47,17 @@ class Channels:
         try:
             channel = await connecting or channel
         except (Exception, asyncio.CancelledError) as error:
-            tell("event kind=connected", endpoint=name, status=status_of(error))
+            event("connected", endpoint=name, status=status_of(error))
             return
         self.things[name] = channel
         channel.user_data = name
-        tell("event kind=connected", endpoint=name, status="CRPC_OK")
+        event("connected", endpoint=name, status="CRPC_OK")
         with contextlib.suppress(copyrpc.Closed):  # the context
-            async for event in channel.aevents():
-                status = "CRPC_OK" if event.up else "CRPC_E_DISCONNECTED"
-                tell("event kind=rail", endpoint=name, rail=event.rail, status=status)
+            async for rail in channel.aevents():
+                status = "CRPC_OK" if rail.up else "CRPC_E_DISCONNECTED"
+                event("rail", endpoint=name, rail=rail.rail, status=status)
             if not isinstance(channel.error, copyrpc.Closed):
-                tell("event kind=disconnected", endpoint=name, status="CRPC_OK" if channel.error.status == 0 else status_of(channel.error))
+                event("disconnected", endpoint=name, status="CRPC_OK" if channel.error.status == 0 else status_of(channel.error))
 
     def do_channel_disconnect(self, channel, timeout=None):
         self.begin(channel.adisconnect(timeout))
@@ -78,9 +76,8 @@ class Channels:
             sending = self.moving("sent", id + index, channel.asend(data, tag, timeout=timeout))
             self.calls[id + index] = self.begin(sending)
 
-    def do_receive(self, channel, id, rooms, tags="0", count=1, region=None, offset=0):
-        sizes, own = [int(size) for size in rooms.split(",")], [int(tag) for tag in tags.split(",")]
-        own += [0] * (len(sizes) - len(own))
+    def do_receive(self, channel, id, rooms, tags=(0,), count=1, region=None, offset=0):
+        sizes, own = rooms, [*tags, *[0] * (len(rooms) - len(tags))]
         for index in range(count):
             memory = [region.memory[offset : offset + sizes[0]]] if region is not None else [self.room(size) for size in sizes]
             receiving = channel.areceive(memory, own) if len(memory) > 1 else channel.areceive(memory[0], own[0])
@@ -91,14 +88,14 @@ class Channels:
         try:
             sizes = await transfer
             sizes = sizes if isinstance(sizes, list) else [sizes]
-            fields = {"status": "CRPC_OK", "length": joined(sizes)}
+            fields = {"status": "CRPC_OK", **({"length": sizes[0]} if memory is None else {"lengths": sizes})}
             if memory is not None:
-                fields["checksum"] = joined(told(room[:size])["checksum"] for room, size in zip(memory, sizes))
+                fields["checksums"] = [told(room[:size])["checksum"] for room, size in zip(memory, sizes)]
         except (Exception, asyncio.CancelledError) as error:
             fields = {"status": status_of(error)}
             if isinstance(error, copyrpc.TruncatedError):
-                fields["length"] = joined(error.sizes)
-        tell(f"event kind={kind}", id=number, **fields)
+                fields.update({"length": error.sizes[0]} if memory is None else {"lengths": list(error.sizes)})
+        event(kind, id=number, **fields)
 
     def do_cancel_send(self, channel, id):
         self.calls[id].cancel()
@@ -110,7 +107,7 @@ class Channels:
 
     def do_rails(self):
         rails = self.context.rails()
-        return {"count": len(rails), **{f"device{rail.index}": rail.device for rail in rails}}
+        return {"count": len(rails), "devices": [rail.device for rail in rails]}
 
     def do_channel_info(self, channel):
         info = channel.info()
@@ -118,7 +115,6 @@ class Channels:
                 "split": info.split, "share": info.rail0_share, "receives_open": info.receives_open, "sends_open": info.sends_open}
 
     def do_channel_stats(self, channel):
-        stats = vars(channel.stats())
-        rails = {f"rail{rail}_{short}": stats[name][rail] for rail in (0, 1)
-                 for short, name in (("bytes", "rail_bytes_sent"), ("failures", "rail_failures"), ("recoveries", "rail_recoveries"))}
-        return {key: value for key, value in stats.items() if not isinstance(value, tuple)} | rails
+        stats = channel.stats()
+        return {**picked(stats, CHANNEL), "rail0_bytes": stats.rail_bytes_sent[0], "rail1_bytes": stats.rail_bytes_sent[1],
+                "rail1_failures": stats.rail_failures[1], "rail1_recoveries": stats.rail_recoveries[1]}

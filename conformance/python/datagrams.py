@@ -1,7 +1,7 @@
 """datagrams.py: the verbs of queues for datagrams, and of their targets. queues.py has those of all queues."""
 import asyncio
 
-from words import status_of, tell
+from words import event, status_of
 
 import copyrpc
 
@@ -25,7 +25,7 @@ class Datagrams:
         while queue.error is None:
             await asyncio.sleep(0.002)
         if not isinstance(queue.error, copyrpc.Closed):
-            tell("event kind=disconnected", endpoint=name, status="CRPC_OK" if queue.error.status == 0 else status_of(queue.error))
+            event("disconnected", endpoint=name, status="CRPC_OK" if queue.error.status == 0 else status_of(queue.error))
 
     def do_target_open(self, name, queue, gid, queue_key=0, **numbers):
         self.things[name] = self.context.target(copyrpc.QueueAddress(gid=bytes.fromhex(gid), **numbers), queue_key=queue_key)

@@ -2,7 +2,7 @@
 import asyncio
 import zlib
 
-from words import payload, status_of, tell
+from words import big, event, payload, status_of
 
 import copyrpc
 
@@ -19,9 +19,9 @@ class Lanes:
     async def granting(self, name, number, work):
         try:
             grant = self.things[name] = await work
-            tell("event kind=granted", id=number, status="CRPC_OK", bytes=bytes(grant).hex())
+            event("granted", id=number, status="CRPC_OK", bytes=bytes(grant).hex())
         except (Exception, asyncio.CancelledError) as error:
-            tell("event kind=granted", id=number, status=status_of(error))
+            event("granted", id=number, status=status_of(error))
 
     async def do_open_grant(self, endpoint, name, bytes):
         self.things[name] = await endpoint.aopen_grant(bytearray.fromhex(bytes))
@@ -31,7 +31,7 @@ class Lanes:
 
     def do_grant_info(self, grant):
         access = sum(bit for bit, letter in LETTERS.items() if letter in grant.access)
-        return {"bytes": len(grant), "access": access, "of_peer": int(grant.of_peer), "over": int(grant.over)}
+        return {"bytes": len(grant), "access": access, "of_peer": grant.of_peer, "over": grant.over}
 
     def do_revoke(self, endpoint, id, grant, timeout=None):
         self.begin(self.revoking(id, endpoint.arevoke(grant, timeout=timeout)))
@@ -42,12 +42,11 @@ class Lanes:
             await work
         except (Exception, asyncio.CancelledError) as error:
             status = status_of(error)
-        tell("event kind=revoked", id=number, status=status)
+        event("revoked", id=number, status=status)
 
-    def do_transfer(self, endpoint, id, opcode, grant, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths="", offsets="",
+    def do_transfer(self, endpoint, id, opcode, grant, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths=(), offsets=(),
                     there=0, there_step=None, fence=0, compare=0, operand=0):
-        sizes = [int(size) for size in lengths.split(",")] if lengths else [length]
-        starts = [int(start) for start in offsets.split(",")] if lengths else [offset]
+        sizes, starts = (lengths, offsets) if lengths else ([length], [offset])
         step = length if step is None else step
         there_step = (step if length else 0) if there_step is None else there_step  # atomics are all of one place
         for index in range(count):
@@ -79,7 +78,7 @@ class Lanes:
                 data = b"".join(bytes(part.memory) for part in parts if len(part))
                 fields = {"length": len(data), "checksum": zlib.crc32(data)}
             elif opcode != "write":
-                fields = {"before": result}
+                fields = {"before": big(result)}
         except (Exception, asyncio.CancelledError) as error:
             status = status_of(error)
-        tell("event kind=completed", id=number, status=status, **fields)
+        event("completed", id=number, status=status, **fields)

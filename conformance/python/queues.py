@@ -6,7 +6,7 @@ import zlib
 
 from datagrams import sent_from
 from dynamic import one_of_dci
-from words import ACCESSES, payload, status_of, tell
+from words import ACCESSES, big, event, payload, picked, status_of
 
 import copyrpc
 
@@ -15,6 +15,10 @@ OPCODES = {name: getattr(copyrpc, f"QUEUE_{name.upper()}") for name in (
     "tag_add", "tag_remove", "tag_sync")}
 EVENTS = {"receive": "taken", "tag_add": "matched"}
 INDEX_BITS = 20  # of user_data: the index of an op in its line; above it, which line
+
+
+QUEUE = ("state kind sends send_pieces inline_bytes receives receive_pieces sends_open receives_open queues streams streams_failed tags "
+         "tags_open")
 
 
 def text_of(data):
@@ -27,8 +31,7 @@ class Post:
 
     def __init__(self, opcode, id, region, offset, length, lengths, offsets, count=1, step=None, summary=0, seed=None):
         self.opcode, self.id, self.region, self.count, self.summary = opcode, id, region, count, summary
-        sizes = [int(size) for size in lengths.split(",")] if lengths else [length]
-        starts = [int(start) for start in offsets.split(",")] if offsets else [offset]
+        sizes, starts = list(lengths or [length]), list(offsets or [offset])
         self.in_pieces = bool(lengths)
         self.places = list(zip(starts + [0] * len(sizes), sizes))
         self.length = sum(sizes)
@@ -57,15 +60,17 @@ class Post:
             data = b"".join(bytes(part.memory) for part in self.slices(index))[header:size]
             fields = {"length": len(data), "checksum": zlib.crc32(data), **fields}
         kind = EVENTS.get(self.opcode, "completed")
+        fields.pop("unexpected", None)
+        fields.update({key: big(fields[key]) for key in ("tag", "before") if key in fields})
         if not self.summary:
-            tell(f"event kind={kind}", id=self.id + index, status=status, **(fields if status == "CRPC_OK" else {}))
+            event(kind, id=self.id + index, status=status, **(fields if status == "CRPC_OK" else {}))
             return
         self.ended += 1
         self.bytes += len(data)
         self.checksum = zlib.crc32(data, self.checksum)
         self.status = self.status if self.status != "CRPC_OK" else status
         if self.ended == self.count:
-            tell(f"event kind={kind}", id=self.id, status=self.status, ended=self.ended, length=self.bytes, checksum=self.checksum)
+            event(kind, id=self.id, status=self.status, ended=self.ended, length=self.bytes, checksum=self.checksum)
 
 
 class Queues:
@@ -117,14 +122,14 @@ class Queues:
         try:
             queue = await connecting or queue
         except (Exception, asyncio.CancelledError) as error:
-            tell("event kind=connected", endpoint=name, status=status_of(error))
+            event("connected", endpoint=name, status=status_of(error))
             return
         self.name_queue(name, queue)
-        tell("event kind=connected", endpoint=name, status="CRPC_OK")
+        event("connected", endpoint=name, status="CRPC_OK")
         while queue.error is None:
             await asyncio.sleep(0.002)
         if not isinstance(queue.error, copyrpc.Closed):
-            tell("event kind=disconnected", endpoint=name, status="CRPC_OK" if queue.error.status == 0 else status_of(queue.error))
+            event("disconnected", endpoint=name, status="CRPC_OK" if queue.error.status == 0 else status_of(queue.error))
 
     def do_queue_modify(self, queue, **changes):
         if "access" in changes:
@@ -141,7 +146,7 @@ class Queues:
 
     async def low(self, queue, limit):
         await queue.arun_low(limit)
-        tell("event kind=low", endpoint=queue.user_data, status="CRPC_OK")
+        event("low", endpoint=queue.user_data, status="CRPC_OK")
 
     def do_queue_fail(self, queue):
         queue.fail()
@@ -153,15 +158,15 @@ class Queues:
         queue.close()
 
     def do_queue_info(self, queue):
-        info = dict(vars(queue.info()))
-        return {**info, "private": text_of(info.pop("private_data"))}
+        info = queue.info()
+        return {**picked(info, QUEUE), "private": text_of(info.private_data)}
 
     def do_queue_stats(self, queue):
-        return vars(queue.stats())
+        return picked(queue.stats(), "sends receives signaled_wqes doorbells")
 
     # ---- Ops ----
 
-    def do_post(self, queue, id, opcode, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths="", offsets="", inline=0,
+    def do_post(self, queue, id, opcode, count=1, length=0, seed=None, region=None, offset=0, step=None, lengths=(), offsets=(), inline=0,
                 fence=0, solicited=0, signal=0, summary=0, immediate=0, invalidate=0, remote=0, remote_key=0, remote_step=None, compare=0,
                 operand=None, target=None, stream=0):
         post = Post(opcode, id, region, offset, length, lengths, offsets, count, step, summary, seed)
@@ -178,7 +183,7 @@ class Queues:
         for index, words in enumerate(each):
             self.begin(self.working(post, index, self.one(queue, post.named(index), opcode, words, flags)))
 
-    def do_post_receive(self, queue, id, count=1, length=0, region=None, offset=0, step=None, lengths="", offsets="", summary=0):
+    def do_post_receive(self, queue, id, count=1, length=0, region=None, offset=0, step=None, lengths=(), offsets=(), summary=0):
         post = Post("receive", id, region, offset, length, lengths, offsets, count, step, summary)
         if self.arrays:
             return self.submit(queue, post, [{}] * count, {})
@@ -305,4 +310,4 @@ class Queues:
         elif value is not None:
             memory[offset : offset + 8] = value.to_bytes(8, "little")
         data = bytes(memory[offset : offset + length])
-        return {"length": length, "checksum": zlib.crc32(data), "value": int.from_bytes(memory[offset : offset + 8], "little")}
+        return {"length": length, "checksum": zlib.crc32(data), "value": big(int.from_bytes(memory[offset : offset + 8], "little"))}

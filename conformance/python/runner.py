@@ -1,10 +1,9 @@
 """runner.py: does in Python what run.py says on stdin, one line a step, and tells on stdout what comes of it. docs/conformance.md
-has the words. It decides nothing: what is right, only run.py knows.
+has the verbs. It decides nothing: what is right, only run.py knows.
 
-A verb is a method do_VERB, whose parameters are the line's words. All that waits is a coroutine."""
+A verb is a method do_VERB, whose parameters are the members of the command. All that waits is a coroutine."""
 import asyncio
 import contextlib
-import inspect
 import itertools
 import sys
 
@@ -14,10 +13,15 @@ from datagrams import Datagrams
 from dynamic import Dynamic
 from lanes import Lanes
 from queues import Queues, text_of
+from runner_lines import Commands, Refused, say
 from tags import Tags
-from words import ACCESSES, THINGS, options_of, payload, status_of, tell, told, words_of
+from words import ACCESSES, THINGS, big, event, members_of, options_of, payload, picked, status_of, told
 
 import copyrpc
+
+ENDPOINT = "state request_bytes_max reply_bytes_max calls_max calls_open requests_open"
+STATS = ("calls responses calls_failed requests replies late_responses batches_sent batches_received bytes_sent bytes_received "
+         "protocol_errors")
 
 
 class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
@@ -36,7 +40,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         return task
 
     def number(self, thing):
-        number = next(self.numbers)
+        number = str(next(self.numbers))
         self.things[number] = thing
         return number
 
@@ -58,7 +62,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         self.__init__()
 
     def do_context(self):
-        return vars(self.context.info())
+        return picked(self.context.info(), "device driver_name endpoints")
 
     def do_listen(self, name, address, backlog=0, channels=0, queues=0):
         if channels or queues:
@@ -75,7 +79,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         with contextlib.suppress(copyrpc.Closed):  # the context
             while connection := await listener.anext_connection():
                 token, private = getattr(connection, "token", b""), getattr(connection, "private_data", b"")
-                tell("event kind=connect_request", listener=name, connection=self.number(connection), token=token.decode(),
+                event("connect_request", listener=name, connection=self.number(connection), token=token.decode(),
                      private=text_of(private))
 
     def do_listener(self, listener):
@@ -108,14 +112,14 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         try:
             endpoint = await connection or joined
         except (Exception, asyncio.CancelledError) as error:
-            tell("event kind=connected", endpoint=name, status=status_of(error))
+            event("connected", endpoint=name, status=status_of(error))
             return
         endpoint.user_data = name
         self.things[name] = endpoint
-        tell("event kind=connected", endpoint=name, status="CRPC_OK")
+        event("connected", endpoint=name, status="CRPC_OK")
         await self.take_requests(endpoint)  # an accepted one's come to the listener; this ends when the connection does
         if not isinstance(endpoint.error, copyrpc.Closed):
-            tell("event kind=disconnected", endpoint=name, status=status_of(endpoint.error))
+            event("disconnected", endpoint=name, status=status_of(endpoint.error))
 
     def do_disconnect(self, endpoint, timeout=None):
         self.begin(endpoint.adisconnect(timeout))
@@ -146,7 +150,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
             answer = await call
         except (Exception, asyncio.CancelledError) as error:
             status, answer = status_of(error), getattr(error, "payload", b"")
-        tell("event kind=response", id=number, status=status, **told(answer))
+        event("response", id=number, status=status, **told(answer))
 
     def do_cancel(self, endpoint, id):
         self.calls[id].cancel()
@@ -186,7 +190,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
     def take_request(self, request, name):
         mode = self.modes.get(name)
         if mode is None:
-            tell("event kind=request", endpoint=name, request=self.number(request), method=request.method,
+            event("request", endpoint=name, request=self.number(request), method=request.method,
                  **told(request.payload), reply_max=request.reply_bytes_max, placed=self.placed(request))
             return
         with contextlib.suppress(RuntimeError, copyrpc.Disconnected), request:
@@ -219,7 +223,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
 
     def do_region(self, region):
         info = region.info()
-        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access), "address": region.address,
+        return {"bytes": info.bytes, "access": sum(1 << ACCESSES.index(word) for word in info.access), "address": big(region.address),
                 "remote_key": info.remote_key}
 
     def do_deregister(self, region):
@@ -228,36 +232,41 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
     # ---- Looking ----
 
     def do_info(self, endpoint):
-        return vars(endpoint.info())
+        return picked(endpoint.info(), ENDPOINT)
 
     def do_stats(self, endpoint=None):
-        return vars((endpoint or self.context).stats())
+        return picked((endpoint or self.context).stats(), STATS)
 
-    async def obey(self, line):
-        verb, *pairs = line.split()
-        do = getattr(self, f"do_{verb}", None)
-        if do is None:
-            return {"status": "UNKNOWN_VERB"}
-        words = dict(words_of(pairs))
-        inspect.signature(do).bind(**words)  # a word that the verb does not know is the end of this runner, and no status
+    def hello(self, commands):
+        return commands.hello("python", "Python", ["early_calls", "any_place"])
+
+    async def obey(self, commands, line):
+        """The answer to a line."""
         try:
-            words.update({key: self.things[words[key]] for key in THINGS if key in words})
-            fields = do(**words)
+            verb, command = commands.take(line)
+            if verb == "hello":
+                return {"done": "CRPC_OK", **self.hello(commands)}
+            members = members_of(command)
+            members.update({key: self.things[members[key]] for key in THINGS if key in members})
+            fields = getattr(self, f"do_{verb}")(**members)
             if asyncio.iscoroutine(fields):
                 fields = await fields
-            return {"status": "CRPC_OK", **(fields or {})}
+            return {"done": "CRPC_OK", **(fields or {})}
+        except Refused as refused:
+            return refused.answer()
         except KeyError:
-            return {"status": "UNKNOWN_NAME"}
+            return {"done": "UNKNOWN_NAME"}
         except Exception as error:
-            return {"status": status_of(error)}
+            return {"done": status_of(error)}
 
 
 async def main():
+    commands = Commands(sys.argv[1], ["hello", *(name[3:] for name in dir(Runner) if name.startswith("do_"))])
     runner = Runner()
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := (await reader.readline()).decode():
-        tell("done", **await runner.obey(line))
+        say(**await runner.obey(commands, line))
     await runner.do_reset()
 
 

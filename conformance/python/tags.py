@@ -2,7 +2,7 @@
 import asyncio
 
 from queues import INDEX_BITS, Post
-from words import payload, status_of, tell
+from words import event, payload, status_of
 
 import copyrpc
 
@@ -14,7 +14,7 @@ class TaggedPost(Post):
 
     def __init__(self, id, region, offset, length, count, step, summary, seed, tag, tag_step, context):
         size = copyrpc.TAG_HEADER_BYTES + length
-        super().__init__("send", id, region, offset, size, "", "", count, step, summary)
+        super().__init__("send", id, region, offset, size, (), (), count, step, summary)
         for index in range(count):
             (part,) = self.slices(index)
             part.memory[:] = copyrpc.tag_header(tag + index * tag_step, context) + payload(length, seed + index)
@@ -24,7 +24,7 @@ class Tags:
     """What a Runner has of them. `tag_works` is what takes a receive with a tag back, by its number."""
 
     def do_tags_open(self, name, receives, receive_pieces=0, tags=0):
-        options = copyrpc.QueueOptions(receives=receives, receive_pieces=receive_pieces, tags=int(tags))
+        options = copyrpc.QueueOptions(receives=receives, receive_pieces=receive_pieces, tags=tags)
         self.name_queue(name, self.context.tagged_queue(options))
 
     def do_send_tagged(self, queue, id, tag, region, count=1, tag_step=0, context=0, length=0, seed=0, offset=0, step=None, summary=0):
@@ -35,7 +35,7 @@ class Tags:
             self.begin(self.working(post, index, queue.asend(post.named(index))))
 
     def do_post_tag(self, queue, id, tag, region, mask=ALL, count=1, tag_step=0, length=0, offset=0, step=None, summary=0):
-        post = Post("tag_add", id, region, offset, length, "", "", count, step, summary)
+        post = Post("tag_add", id, region, offset, length, (), (), count, step, summary)
         tags = [tag + index * tag_step for index in range(count)]
         for index in range(count):
             self.tag_works[id + index] = len(self.posts) << INDEX_BITS | index
@@ -58,7 +58,7 @@ class Tags:
 
     def do_remove_tag(self, queue, id, of):
         if self.arrays:
-            return self.submit(queue, Post("tag_remove", id, None, 0, 0, "", ""), [{"operand": self.tag_works.get(of, ALL >> 1)}], {})
+            return self.submit(queue, Post("tag_remove", id, None, 0, 0, (), ()), [{"operand": self.tag_works.get(of, ALL >> 1)}], {})
         self.begin(self.answering(id, self.removing(self.tag_works.get(of)), "CRPC_E_NOT_FOUND"))
 
     @staticmethod
@@ -69,7 +69,7 @@ class Tags:
 
     def do_sync_tags(self, queue, id):
         if self.arrays:
-            return self.submit(queue, Post("tag_sync", id, None, 0, 0, "", ""), [{}], {})
+            return self.submit(queue, Post("tag_sync", id, None, 0, 0, (), ()), [{}], {})
         self.begin(self.answering(id, queue.asynchronize(), "CRPC_E_BUSY"))
 
     @staticmethod
@@ -78,10 +78,10 @@ class Tags:
             status = "CRPC_OK" if await answer else otherwise
         except (Exception, asyncio.CancelledError) as error:
             status = status_of(error)
-        tell("event kind=completed", id=id, status=status)
+        event("completed", id=id, status=status)
 
     @staticmethod
     def unexpected_fields(post, index):
         """Of a message whose header lies in its receive."""
         kind, tag, context = copyrpc.read_tag_header(post.slices(index)[0].memory)
-        return {"unexpected": 1, "tag": tag, "context": context}
+        return {"unexpected": True, "tag": tag, "context": context}

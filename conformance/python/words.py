@@ -1,38 +1,27 @@
-"""words.py: the words of a line, what is told, and the payloads that lengths and seeds stand for."""
+"""words.py: the members of a command, and what is told, as the package has them. ../runner_lines.py has lines."""
 import asyncio
-import functools
-import zlib
+import sys
+from pathlib import Path
 
 import copyrpc
 
-PERIOD = 4093
-# Words that name what there is.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from runner_lines import big, event, payload, told
+
+__all__ = ["ACCESSES", "THINGS", "big", "event", "members_of", "options_of", "payload", "picked", "status_of", "told"]
+# Members that name what there is.
 THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant", "target")
-TEXTS = ("token", "key", "blob", "rooms", "tags", "private", "lengths", "offsets", "gid", "shared", "bytes")
 ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 
 
-@functools.lru_cache(4096)
-def payload(length, seed):
-    period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
-    return (period * (length // PERIOD + 1))[:length]
+def members_of(command):
+    """Milliseconds become seconds, as the package has them."""
+    return {key[:-3] if key.endswith("_ms") else key: value / 1000 if key.endswith("_ms") else value for key, value in command.items()}
 
 
-def tell(what, **fields):
-    print(what, *(f"{key}={value}".replace(" ", "_") for key, value in fields.items()), flush=True)
-
-
-def told(data):
-    return {"length": len(data), "checksum": zlib.crc32(data)}
-
-
-def words_of(pairs):
-    """Numbers become numbers and milliseconds seconds, as the package has them."""
-    for key, value in (pair.split("=", 1) for pair in pairs):
-        if key.endswith("_ms"):
-            yield key[:-3], int(value) / 1000
-        else:
-            yield key, int(value) if value.isdigit() and key not in TEXTS else value
+def picked(of, names):
+    """Those attributes, of which there may be more."""
+    return {name: getattr(of, name) for name in names.split()}
 
 
 def options_of(token="", key="", **options):
@@ -41,7 +30,7 @@ def options_of(token="", key="", **options):
 
 def status_of(error):
     if isinstance(error, copyrpc.RemoteError):
-        return str(error.status)
+        return error.status
     if isinstance(error, asyncio.CancelledError):
         return "CRPC_E_CANCELED"
     # What Python itself says of arguments of a wrong kind.

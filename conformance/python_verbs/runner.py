@@ -1,34 +1,20 @@
 """runner.py: a peer of queues that has pyverbs alone, and nothing of copyrpc: as c/foreign.c, in Python. It does what run.py says, as far as
-scenarios need it whose queues know each other by addresses. docs/conformance.md has the words."""
-import functools
+scenarios need it whose queues know each other by addresses. docs/conformance.md has the verbs."""
 import select
 import struct
 import sys
 import zlib
 from collections import deque
+from pathlib import Path
 
 from verbs import HEADER_BYTES, QUEUE_KEY, Address, Device, Piece, QueuePair, Target, source_of
 
-PERIOD = 4093
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from runner_lines import Commands, Refused, big, event, payload, say, told
+
 POLL_SECONDS = 0.001  # while ops are open: old versions of pyverbs do not tell the descriptor of a completion channel
 RESULTS = 4096  # of atomics
 SCRATCH_BYTES = 65536  # for payloads that are inline
-TEXTS = ("gid", "lengths", "offsets")
-
-
-@functools.lru_cache(4096)
-def payload(length, seed):
-    period = bytes((seed * 40503 + index) * 2654435761 >> 24 & 0xFF for index in range(min(length, PERIOD)))
-    return (period * (length // PERIOD + 1))[:length]
-
-
-def tell(what, **fields):
-    print(what, *(f"{key}={value}" for key, value in fields.items()), flush=True)
-
-
-def words_of(pairs):
-    for key, value in (pair.split("=", 1) for pair in pairs):
-        yield key, int(value) if value.isdigit() and key not in TEXTS else value
 
 
 class Post:
@@ -43,8 +29,7 @@ class Post:
         self.submitted = self.ended = self.bytes = self.checksum = 0
         self.status = "CRPC_OK"
         if "lengths" in words:
-            offsets, lengths = ([int(one) for one in words[key].split(",")] for key in ("offsets", "lengths"))
-            self.places = list(zip(offsets, lengths))
+            self.places = list(zip(words["offsets"], words["lengths"]))
         else:
             self.places = [(words.get("offset", 0), words.get("length", 0))]
         self.length = sum(length for _, length in self.places)
@@ -92,6 +77,7 @@ class Queue:
 class Runner:
     def __init__(self):
         self.device = None
+        self.commands = Commands(sys.argv[1], [name[3:] for name in dir(self) if name.startswith("do_")])
         self.clear()
 
     def clear(self):
@@ -99,6 +85,9 @@ class Runner:
         self.letter = None  # the datagram that came last: its queue, header, and the number of the queue pair it is from
         self.posts = {}  # by number: post, index, and where the result of an atomic lands
         self.number = 0
+
+    def do_hello(self):
+        return self.commands.hello("pyverbs", "Python")
 
     # ---- The device, memory ----
 
@@ -118,17 +107,17 @@ class Runner:
         self.things[name] = self.device.register(length, access)
 
     def do_region(self, region):
-        return {"address": region.buf, "remote_key": region.rkey}
+        return {"address": big(region.buf), "remote_key": region.rkey}
 
     def do_memory(self, region, offset=0, length=8, seed=None, value=None):
         if seed is not None:
             region.write(payload(length, seed), length, offset)
         elif value is not None:
             region.write(struct.pack("<Q", value), 8, offset)
-        told = {"length": length, "checksum": zlib.crc32(region.read(length, offset))}
+        fields = told(region.read(length, offset))
         if offset + 8 <= region.length:  # pyverbs does not look
-            told["value"] = struct.unpack("<Q", region.read(8, offset))[0]
-        return told
+            fields["value"] = big(struct.unpack("<Q", region.read(8, offset))[0])
+        return fields
 
     # ---- Queues ----
 
@@ -154,7 +143,7 @@ class Runner:
     def do_queue_join_address(self, queue, gid, **numbers):
         queue.pair.connect(Address(gid=bytes.fromhex(gid), **numbers))
         queue.connected = True
-        tell("event", kind="connected", endpoint=queue.name, status="CRPC_OK")
+        event("connected", endpoint=queue.name, status="CRPC_OK")
 
     def do_queue_info(self, queue):
         state = "connected" if queue.connected else "disconnected"
@@ -265,7 +254,7 @@ class Runner:
                 data = data[HEADER_BYTES:]
             fields = {"length": len(data), "checksum": zlib.crc32(data), "data": data}
         if post.atomic:
-            fields["before"] = struct.unpack("<Q", self.results.read(8, result))[0]
+            fields["before"] = big(struct.unpack("<Q", self.results.read(8, result))[0])
         if post.opcode == "receive":
             if done.immediate is not None:
                 fields["immediate"] = done.immediate
@@ -277,14 +266,14 @@ class Runner:
     def tell_end(self, post, index, status, data=b"", **fields):
         kind = "taken" if post.opcode == "receive" else "completed"
         if not post.words.get("summary"):
-            tell("event", kind=kind, id=post.words["id"] + index, status=status, **fields, opcode=0)
+            event(kind, id=post.words["id"] + index, status=status, **fields, opcode=0)
             return
         post.status = status if post.status == "CRPC_OK" else post.status
         post.bytes += len(data)
         post.checksum = zlib.crc32(data, post.checksum)
         post.ended += 1
         if post.ended == post.count:
-            tell("event", kind=kind, id=post.words["id"], status=post.status, ended=post.ended, length=post.bytes, checksum=post.checksum)
+            event(kind, id=post.words["id"], status=post.status, ended=post.ended, length=post.bytes, checksum=post.checksum)
 
     # ---- Turns ----
 
@@ -296,7 +285,7 @@ class Runner:
             self.end(queue, "CRPC_OK")
         if queue.connected and queue.over and queue.idle():
             queue.connected = False
-            tell("event", kind="disconnected", endpoint=queue.name, status=queue.status)
+            event("disconnected", endpoint=queue.name, status=queue.status)
 
     def turn(self):
         while self.device:
@@ -311,19 +300,17 @@ class Runner:
             self.look_after(queue)
 
     def obey(self, line):
-        verb, *pairs = line.split()
-        words = dict(words_of(pairs))
-        do = getattr(self, f"do_{verb}", None)
-        if do is None:
-            tell("done", status="UNKNOWN_VERB")
-            return
-        for key in ("queue", "region", "target"):
-            if key in words:
-                if str(words[key]) not in self.things:
-                    tell("done", status="UNKNOWN_NAME")
-                    return
-                words[key] = self.things[str(words[key])]
-        tell("done", status="CRPC_OK", **(do(**words) or {}))
+        """The answer to a line."""
+        try:
+            verb, words = self.commands.take(line)
+            for key in ("queue", "region", "target"):
+                if key in words and words[key] not in self.things:
+                    return {"done": "UNKNOWN_NAME"}
+                if key in words:
+                    words[key] = self.things[words[key]]
+            return {"done": "CRPC_OK", **(getattr(self, f"do_{verb}")(**words) or {})}
+        except Refused as refused:
+            return refused.answer()
 
     def run(self):
         source = sys.stdin.fileno()
@@ -338,7 +325,7 @@ class Runner:
                 break
             *lines, rest = (rest + got).split(b"\n")
             for line in lines:
-                self.obey(line.decode())
+                say(**self.obey(line.decode()))
         self.do_reset()
 
 

@@ -7,7 +7,7 @@
 #help red, and writes build/conformance.json. Options go to conformance/run.py: --only NAME runs scenarios with NAME in theirs,
 #help --languages c,go,pyverbs those languages and programs, --verbose shows the lines, --pairs turns runs each scenario in one pair
 #help only, --pairs once each language once on each side (--turn N says which are the first pairs), --shuffle SEED in a random order,
-#help --repeat N everything N times, and --disturb SEED stops runners now and then, as a busy machine does.
+#help --repeat N everything N times, --runner NAME=COMMAND also runs a runner of yours (docs/conformance.md says how to write one), and --disturb SEED stops runners now and then, as a busy machine does.
 place=all options=()
 while [ $# -gt 0 ]; do
     case $1 in
