@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SCHEMAS = ("schema.json", "schema_channels.json", "schema_queues.json", "schema_datagrams.json", "schema_dc.json", "schema_lanes.json",
-           "schema_tags.json", "schema_arenas.json")
+           "schema_tags.json", "schema_arenas.json", "schema_context.json")
 DRAFT = "http://json-schema.org/draft-07/schema#"
 PROTOCOL = 1
 # How a runner refuses a command. No scenario can expect one of these.

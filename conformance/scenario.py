@@ -58,7 +58,7 @@ class Play:
         self.languages = languages
         self.driver = driver
         self.options = options
-        self.values = {"address": f"{options.address}:0", "nobody": f"{options.address}:9"}
+        self.values = {"address": f"{options.address}:0", "nobody": f"{options.address}:9", "device": options.device}
         self.calls = {}  # (peer, id): when, length, seed
         self.sends = {}  # (peer, id): when, length, seed
         self.posts = {}  # (peer, id): when, length, seed; of several with a summary also how many

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "line.h"
 
@@ -24,7 +25,9 @@ int32_t arenas_keep(const struct thing *endpoint, const crpc_completion *done,
 
 void arenas_forget(struct thing *it)
 {
-    if ((uintptr_t)it->memory != it->payload) { /* else it is a part of a region */
+    if (it->mapped > 0) {
+        munmap((uint8_t *)it->memory + it->bytes - it->mapped, it->mapped);
+    } else if ((uintptr_t)it->memory != it->payload) { /* else it is a part of a region */
         free(it->memory);
     }
 }

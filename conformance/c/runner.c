@@ -31,6 +31,7 @@ static struct thing things[THINGS_MAX]; /* their addresses are user_data */
 static uint32_t things_count;
 static struct call calls[CALLS_MAX]; /* that wait for room, in order */
 static uint32_t calls_count;
+static int waits; /* the form: it sleeps in crpc_wait */
 
 json_t *status_value(int32_t status)
 {
@@ -128,6 +129,8 @@ static int32_t do_open(void)
     options.channels_max = number("channels_max");
     options.queues_max = number("queues_max");
     options.initiators = number("initiators");
+    options.log_level = number("log") ? CRPC_LOG_INFO : CRPC_LOG_OFF;
+    waits = strcmp(text("form"), "wait") == 0;
     queues_open();
     options.driver = *text("driver") == 'm' ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
     snprintf(options.device, sizeof(options.device), "%s", text("device"));
@@ -492,7 +495,10 @@ static int32_t run(const char *verb, const char **unknown)
     } else if (IS("info")) {
         return tell_info(endpoint);
     }
-    int32_t status = channels_run(verb, it, made);
+    int32_t status = looks_run(verb, it, made);
+    if (status == VERB_UNKNOWN) {
+        status = channels_run(verb, it, made);
+    }
     if (status == VERB_UNKNOWN) {
         status = queues_run(verb, it, made);
     }
@@ -612,10 +618,17 @@ static int sleep_and_obey(void)
 {
     struct pollfd sources[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = context ? crpc_context_fd(context) : -1, .events = POLLIN}};
-    if (context && crpc_context_arm(context) == CRPC_E_AGAIN) {
+    if (context && waits) {
+        poll(sources, 1, 0);
+        if (!sources[0].revents) {
+            return crpc_wait(context, 1000000) != CRPC_E_SYSTEM; /* for so long run.py waits */
+        }
+    } else if (context && crpc_context_arm(context) == CRPC_E_AGAIN) {
         return 1;
+    } else {
+        poll(sources, 2,
+             calls_count || channels_waiting() ? 10 : -1); /* what waits has deadlines */
     }
-    poll(sources, 2, calls_count || channels_waiting() ? 10 : -1); /* what waits has deadlines */
     if (!sources[0].revents) {
         return 1;
     }
@@ -631,9 +644,11 @@ int main(int count, char **arguments)
 {
     static const char *const lacks[] = {"window", NULL};
     static const char *const capabilities[] = {"handles",     "strict_regions", "room_events",
-                                               "early_calls", "any_place",      NULL};
+                                               "early_calls", "early_cancel",   "any_place",
+                                               NULL};
+    static const char *const forms[] = {"wait", NULL};
     static const struct line_program program = {
-        .name = "c", .lacks = lacks, .capabilities = capabilities};
+        .name = "c", .lacks = lacks, .capabilities = capabilities, .forms = forms};
     line_begin(&program, count, arguments);
     do {
         turn();

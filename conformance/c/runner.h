@@ -1,5 +1,5 @@
 /* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
- * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes, arenas.c has arenas. */
+ * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes, arenas.c has arenas, looks.c has devices, errors and the like. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
 
@@ -18,6 +18,7 @@ struct thing {
     uint64_t token;   /* of a request; of a queue or an endpoint, which of its ops wait for room */
     int datagrams;    /* it is a queue for these */
     uint32_t bytes;   /* of `memory` */
+    uint32_t mapped;  /* of a dma-buf: likewise, with what precedes it */
     void *memory;     /* a request's payload that was kept, or a region */
     uint64_t payload; /* of a request, as its completion has it */
     uint64_t arena;   /* of an endpoint: where the places begin that it has lent */
@@ -37,6 +38,11 @@ void put_status(json_t *to, int32_t status);
 /* Of connecting: what fails at once is told as what fails later is. CRPC_OK. */
 int32_t tell_failure(const struct thing *connection, int32_t status);
 void turn(void); /* polls, tells, and submits what there is room for */
+
+/* ---- looks.c ---- */
+
+int32_t looks_run(const char *verb, const struct thing *it,
+                  struct thing *made); /* or VERB_UNKNOWN */
 
 /* ---- channels.c ---- */
 

@@ -212,6 +212,8 @@ func (r *runner) ofChannel(it *lane, verb string, l line) (said, error) {
 		r.leave(&it.tie, it.Shutdown, l)
 	case "channel_close":
 		return nil, it.Close()
+	case "error":
+		return tellError(it.Err())
 	case "channel_info":
 		info, err := it.Info()
 		split := []string{"measured", "fixed", "hint"}[info.Split]

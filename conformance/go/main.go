@@ -32,6 +32,8 @@ type runner struct {
 	queueBlobs map[string]*copyrpc.QueueBlob
 	queueNames sync.Map // by copyrpc.QueueHandle
 	letter     letter
+	serves     bool     // the form: handlers answer requests
+	answered   sync.Map // channels that are closed when a *copyrpc.Request is answered, which handlers wait for
 	tagWorks   sync.Map // *copyrpc.TagWork by number
 }
 
@@ -109,6 +111,8 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (said, error) {
 		return fields(it.Stats())
 	case "lend":
 		return nil, r.lend(it, l)
+	case "error":
+		return tellError(it.Err())
 	default:
 		return nil, r.ofLane(it, verb, l)
 	}
@@ -152,12 +156,16 @@ func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (said, er
 func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	switch verb {
 	case "open":
+		r.serves = l["form"] == "serve"
 		options := l.options()
 		if _, ok := l["rails"]; ok {
 			options = append(options, copyrpc.WithRails())
 		}
 		if _, ok := l["queues"]; ok {
 			options = append(options, copyrpc.WithQueues())
+		}
+		if _, ok := l["log"]; ok {
+			options = append(options, copyrpc.WithLog(copyrpc.LogInfo))
 		}
 		if r.context, err = copyrpc.Open(options...); err != nil {
 			return nil, err
@@ -168,6 +176,13 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 		return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints}, err
 	case "stats":
 		return fields(r.context.Stats())
+	case "device":
+		return tellDevice(l["device"])
+	case "log":
+		entries, err := r.context.Log()
+		return said{"entries": len(entries)}, err
+	case "status_text":
+		return tellStatusText(l["status"])
 	case "listen":
 		return r.listen(l)
 	case "connect":
@@ -226,7 +241,12 @@ func (r *runner) obey(verb string, l line) (_ said, err error) {
 	case *peer:
 		return r.ofEndpoint(it, verb, l)
 	case *copyrpc.Request:
-		return r.ofRequest(it, verb, l)
+		told, err := r.ofRequest(it, verb, l)
+		if waits, ok := r.answered.Load(it); ok && err == nil && (verb == "reply" || verb == "drop") {
+			close(waits.(chan struct{}))
+			r.answered.Delete(it)
+		}
+		return told, err
 	case *lane:
 		return r.ofChannel(it, verb, l)
 	case *copyrpc.ChannelBlob:
@@ -291,12 +311,13 @@ func (r *runner) obey(verb string, l line) (_ said, err error) {
 }
 
 func hello(known *commands) said {
-	return said{"protocol": 1, "name": "go", "language": "Go", "verbs": known.verbs(), "lacks": []string{}, "capabilities": []string{"room_events"},
-		"forms": said{}}
+	return said{"protocol": 1, "name": "go", "language": "Go", "verbs": known.verbs(), "lacks": []string{}, "capabilities": []string{"early_cancel", "room_events"},
+		"forms": said{"serve": []string{"lend", "give_back"}}}
 }
 
 func main() {
-	known, err := readCommands(os.Args[1], "window", "reserve", "commit", "abort")
+	known, err := readCommands(os.Args[1], "window", "reserve", "commit", "abort",
+		"wait", "cache_info", "cache_forget", "register_dmabuf")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -112,7 +112,10 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 		if !r.connected(name, it, err) {
 			return
 		}
-		for err == nil {
+		if r.serves {
+			err = endpoint.Serve(r.ctx, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) { return r.answer(ctx, it, request) })
+		}
+		for err == nil && !r.serves {
 			var request *copyrpc.Request
 			if request, err = endpoint.Receive(r.ctx); err == nil {
 				r.take(it, request)
@@ -206,8 +209,27 @@ func handle(request *copyrpc.Request, mode string) ([]byte, error) {
 	return request.Payload, nil
 }
 
+// answer is the handler of the form `serve`: it waits until it was told what to answer, unless it was told before.
+func (r *runner) answer(ctx context.Context, it *peer, request *copyrpc.Request) ([]byte, error) {
+	if mode, served := it.mode.Load().(string); served {
+		return handle(request, mode)
+	}
+	waits := make(chan struct{})
+	r.answered.Store(request, waits)
+	r.take(it, request)
+	select {
+	case <-waits:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (r *runner) serve(it *peer, mode string) {
 	it.mode.Store(mode)
+	if r.serves {
+		return
+	}
 	r.begin(func() {
 		it.Serve(r.ctx, func(_ context.Context, request *copyrpc.Request) ([]byte, error) { return handle(request, mode) })
 	})

@@ -395,6 +395,8 @@ func (r *runner) ofQueue(it *pair, verb string, l line) (said, error) {
 		return nil, it.Modify(l.changes()...)
 	case "queue_fail":
 		return nil, it.Fail()
+	case "error":
+		return tellError(it.Err())
 	case "queue_drain":
 		r.leave(&it.tie, it.Drain, l)
 		return nil, nil

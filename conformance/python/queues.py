@@ -304,7 +304,7 @@ class Queues:
     # ---- Memory ----
 
     def do_memory(self, region, offset=0, length=8, seed=None, value=None):
-        memory = region.memory
+        memory = self.dmabufs[region.bits] if region.bits in self.dmabufs else region.memory
         if seed is not None:
             memory[offset : offset + length] = payload(length, seed)
         elif value is not None:

@@ -11,7 +11,9 @@ from arenas import Arenas
 from channels import Channels
 from datagrams import Datagrams
 from dynamic import Dynamic
+from forms import FORMS, Forms
 from lanes import Lanes
+from looks import Looks
 from queues import Queues, text_of
 from runner_lines import Commands, Refused, say
 from tags import Tags
@@ -24,14 +26,15 @@ STATS = ("calls responses calls_failed requests replies late_responses batches_s
          "protocol_errors")
 
 
-class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
+class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, Forms):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
         self.context = None
         self.things, self.numbers, self.calls, self.modes, self.tasks = {}, itertools.count(1), {}, {}, set()
         self.arrays, self.posts, self.queue_names, self.letter, self.tag_works = False, [], {}, None, {}
-        self.arenas = {}
+        self.arenas, self.dmabufs = {}, {}
+        self.form, self.threads, self.starters = "", None, {}
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)
@@ -46,9 +49,10 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
 
     # ---- Contexts and connections ----
 
-    def do_open(self, device, driver, rails=0, queues=0, arrays=0, **numbers):
-        self.context = copyrpc.Context(device, driver=driver, rails=bool(rails), queues=bool(queues), **numbers)
-        self.arrays = bool(arrays)
+    def do_open(self, device, driver, rails=False, queues=False, arrays=False, log=False, form="", **numbers):
+        self.form = form
+        self.context = copyrpc.Context(device, driver=driver, rails=rails, queues=queues, log_level="info" if log else "off", **numbers)
+        self.arrays = arrays
         if arrays:
             self.begin(self.poll_arrays())
         return self.do_context()
@@ -59,6 +63,8 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         if self.context is not None:
             self.context.close()
         await asyncio.gather(*self.tasks, return_exceptions=True)  # what they still tell is of the scenario that ends
+        for threads in [*self.starters.values(), *([self.threads] if self.threads else [])]:
+            threads.shutdown()
         self.__init__()
 
     def do_context(self):
@@ -129,7 +135,11 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
 
     # ---- Calls ----
 
-    def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, region=None, offset=0):
+    async def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, region=None, offset=0):
+        if self.form == "blocking":
+            how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after)}
+            await self.start_calls(endpoint, id, count, length, seed, region, offset, how)
+            return
         for index in range(count):
             data = self.sent(region, offset + index * length, payload(length, seed + index))
             call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after))
@@ -152,8 +162,11 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
             status, answer = status_of(error), getattr(error, "payload", b"")
         event("response", id=number, status=status, **told(answer))
 
-    def do_cancel(self, endpoint, id):
-        self.calls[id].cancel()
+    async def do_cancel(self, endpoint, id):
+        if self.form == "blocking":
+            await self.cancel_call(id)
+        else:
+            self.calls[id].cancel()
 
     # ---- Payloads written in place ----
 
@@ -180,12 +193,6 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         room[0].abort()
 
     # ---- Requests ----
-
-    async def take_requests(self, source):
-        async for request in source:
-            while request.endpoint.user_data is None:  # it came before accept() gave us the endpoint
-                await asyncio.sleep(0.001)
-            self.take_request(request, request.endpoint.user_data)
 
     def take_request(self, request, name):
         mode = self.modes.get(name)
@@ -238,7 +245,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags):
         return picked((endpoint or self.context).stats(), STATS)
 
     def hello(self, commands):
-        return commands.hello("python", "Python", ["early_calls", "any_place"])
+        return commands.hello("python", "Python", ["early_calls", "any_place", "early_cancel"], FORMS)
 
     async def obey(self, commands, line):
         """The answer to a line."""
