@@ -116,6 +116,24 @@ func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*R
 	return own.shown(), nil
 }
 
+// RegisterDmabuf registers memory of another device, such as a GPU: `bytes` from `offset` of a dma-buf. Ops address it from
+// `address` on: where it is mapped, or any number if it is not, which is equal to `offset` modulo the page size. The region's
+// Bytes are nil: the processor may not be able to read this memory. So only what names addresses uses it: peers by [RegionInfo],
+// and ops of the raw level. The caller may close the descriptor afterwards. The context waits as for NewRegion. ErrUnsupported
+// means that the kernel or the device does not support dma-bufs.
+func (c *Context) RegisterDmabuf(descriptor int, offset, bytes, address uint64, access Access) (*Region, error) {
+	p, err := c.valid(opRegister)
+	if err != nil {
+		return nil, err
+	}
+	own := &region{poller: p}
+	err = p.admit(own, func() (RegionHandle, error) { return p.raw.RegisterDmabuf(descriptor, offset, bytes, address, access) })
+	if err != nil {
+		return nil, err
+	}
+	return own.shown(), nil
+}
+
 // The advice of madvise that has the system find pages, as if they had been read or written. In Linux since 5.14.
 const (
 	madvPopulateRead  = 22
@@ -139,9 +157,17 @@ func populate(memory []byte, access Access) {
 func (p *poller) register(memory []byte, access Access, mapped bool) (*region, error) {
 	populate(memory, access)
 	own := &region{poller: p, memory: memory, mapped: mapped}
-	err := p.control(opRegister, func() error {
+	err := p.admit(own, func() (RegionHandle, error) {
+		return p.raw.Register(unsafe.Pointer(unsafe.SliceData(memory)), len(memory), access)
+	})
+	return own, err
+}
+
+// admit registers a region, and keeps it until it is closed.
+func (p *poller) admit(own *region, register func() (RegionHandle, error)) error {
+	return p.control(opRegister, func() error {
 		var err error
-		if own.handle, err = p.raw.Register(unsafe.Pointer(unsafe.SliceData(memory)), len(memory), access); err != nil {
+		if own.handle, err = register(); err != nil {
 			return err
 		}
 		if own.info, err = p.raw.RegionInfo(own.handle); err != nil {
@@ -151,12 +177,11 @@ func (p *poller) register(memory []byte, access Access, mapped bool) (*region, e
 		p.regions[own] = struct{}{}
 		return nil
 	})
-	return own, err
 }
 
 func (own *region) shown() *Region {
 	r := &Region{region: own}
-	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region", fmt.Sprint(len(own.memory), " bytes"))
+	warnIfLost(r, func() bool { return !own.closed.Load() }, "a Region", fmt.Sprint(own.info.Bytes, " bytes"))
 	return r
 }
 
@@ -169,7 +194,7 @@ func (own *region) end() {
 	}
 }
 
-// Bytes returns the memory; nil after the region or its context was closed. The memory must not be
+// Bytes returns the memory; nil of a dma-buf, and after the region or its context was closed. The memory must not be
 // used after that, because memory of NewRegion is unmapped then.
 func (r *Region) Bytes() []byte {
 	if r == nil || r.region == nil || r.region.closed.Load() {
@@ -242,6 +267,22 @@ func (r *RawContext) Register(address unsafe.Pointer, bytes int, access Access) 
 	var region C.crpc_region
 	theirs := newCError()
 	status := C.crpc_region_register(r.handle, address, C.uint64_t(bytes), C.uint32_t(access), &region, &theirs)
+	return RegionHandle(region.bits), asError(op, status, &theirs)
+}
+
+// RegisterDmabuf registers a dma-buf; see [Context.RegisterDmabuf].
+func (r *RawContext) RegisterDmabuf(descriptor int, offset, bytes, address uint64, access Access) (RegionHandle, error) {
+	const op = "register dma-buf"
+	if r == nil || r.handle == nil {
+		return 0, newError(op, ErrClosed)
+	}
+	if descriptor < 0 || descriptor > math.MaxInt32 {
+		return 0, errorf(op, ErrInvalid, "%d is no file descriptor", descriptor)
+	}
+	var region C.crpc_region
+	theirs := newCError()
+	status := C.crpc_region_register_dmabuf(r.handle, C.int32_t(descriptor), C.uint64_t(offset), C.uint64_t(bytes), C.uint64_t(address),
+		C.uint32_t(access), &region, &theirs)
 	return RegionHandle(region.bits), asError(op, status, &theirs)
 }
 

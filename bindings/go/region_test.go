@@ -1,6 +1,7 @@
 package copyrpc_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -233,4 +234,39 @@ func TestRegionsLeakNothing(t *testing.T) {
 	before := settled(t)
 	cycles(100) // of 64 KiB: more than the limit, if they stayed
 	compare(t, before)
+}
+
+// On simnic, any file that can be mapped is a dma-buf.
+func TestRegisterDmabuf(t *testing.T) {
+	c := openContext(t)
+	file, err := os.CreateTemp(t.TempDir(), "dmabuf")
+	check(t, err)
+	check(t, file.Truncate(8192))
+	access := copyrpc.LocalWrite | copyrpc.RemoteRead | copyrpc.RemoteWrite
+	region, err := c.RegisterDmabuf(int(file.Fd()), 4096, 4096, 1<<40, access)
+	file.Close()
+	if errors.Is(err, copyrpc.ErrUnsupported) {
+		t.Skip("no dma-bufs here")
+	}
+	check(t, err)
+	info, err := region.Info()
+	check(t, err)
+	if info.Address != 1<<40 || info.Bytes != 4096 || info.Access != access || info.RemoteKey == 0 {
+		t.Fatalf("%+v", info)
+	}
+	if region.Bytes() != nil || region.Slice(0, 10).Bytes() != nil {
+		t.Fatal("it has memory of this process")
+	}
+	check(t, region.Close())
+	if _, err = region.Info(); !errors.Is(err, copyrpc.ErrClosed) {
+		t.Fatal(err)
+	}
+	for _, wrong := range []int{-1, 1 << 40, 1 << 20} { // the last is not open
+		if _, err = c.RegisterDmabuf(wrong, 0, 4096, 0, access); err == nil {
+			t.Fatalf("%d was registered", wrong)
+		}
+	}
+	if _, err = c.RegisterDmabuf(0, 0, 4096, 0, copyrpc.RemoteWrite); !errors.Is(err, copyrpc.ErrInvalid) {
+		t.Fatal(err)
+	}
 }

@@ -32,14 +32,15 @@ type runner struct {
 	queueBlobs map[string]*copyrpc.QueueBlob
 	queueNames sync.Map // by copyrpc.QueueHandle
 	letter     letter
-	serves     bool     // the form: handlers answer requests
-	answered   sync.Map // channels that are closed when a *copyrpc.Request is answered, which handlers wait for
-	tagWorks   sync.Map // *copyrpc.TagWork by number
+	serves     bool                       // the form: handlers answer requests
+	answered   sync.Map                   // channels that are closed when a *copyrpc.Request is answered, which handlers wait for
+	tagWorks   sync.Map                   // *copyrpc.TagWork by number
+	dmabufs    map[*copyrpc.Region][]byte // their memory, which stays mapped until the runner ends: a few pages
 }
 
 func newRunner() *runner {
 	r := &runner{calls: map[string]context.CancelFunc{}, blobs: map[string]*copyrpc.Blob{}, halves: map[string]*copyrpc.ChannelBlob{}, sends: map[string]func(){},
-		queueBlobs: map[string]*copyrpc.QueueBlob{}}
+		queueBlobs: map[string]*copyrpc.QueueBlob{}, dmabufs: map[*copyrpc.Region][]byte{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -146,6 +147,9 @@ func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (said, er
 	case "region":
 		return regionFields(region.Info())
 	case "memory":
+		if memory, ok := r.dmabufs[region]; ok {
+			return look(memory, l)
+		}
 		return look(region.Bytes(), l)
 	case "deregister":
 		return nil, region.Close()
@@ -181,6 +185,8 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	case "log":
 		entries, err := r.context.Log()
 		return said{"entries": len(entries)}, err
+	case "register_dmabuf":
+		return nil, r.registerDmabuf(l)
 	case "status_text":
 		return tellStatusText(l["status"])
 	case "listen":
@@ -317,7 +323,7 @@ func hello(known *commands) said {
 
 func main() {
 	known, err := readCommands(os.Args[1], "window", "reserve", "commit", "abort",
-		"wait", "cache_info", "cache_forget", "register_dmabuf")
+		"wait", "cache_info", "cache_forget")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 from ._guards import Pins, through
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
-from ._options import number, pin
+from ._options import number, pin, pin_writable
 from ._records import CHANNEL_OP, COMPLETION, MARK, OP, Completion, column_form, records_form, structured
-from .errors import Closed, CopyrpcError, error_of
+from .errors import Closed, CopyrpcError, check, error_of
 
 if TYPE_CHECKING:
     import numpy
@@ -329,6 +329,17 @@ class CompletionArray:
         if completion.kind not in _VIEWED:
             raise ValueError("only requests and responses have payloads of the library's; channels fill the application's memory")
         return Message(pump, completion.payload, completion.payload_bytes).payload
+
+    def retain(self, index: int, buffer: Buffer) -> int:
+        """Copies one payload into a writable buffer, and returns its length. The copy stays as it is, whatever the
+        peer does: check it, and not the view, if you do not trust the peer. Raises TooBig if the buffer is too small, and
+        Closed after the context's next poll, or when the connection was closed."""
+        number(index, "index", 0, self._count - 1)
+        memory = pin_writable(buffer, "the buffer")
+        pump = self._fresh()
+        with pump._use as pointer:
+            self._fresh()
+            return check(lib.crpc_retain(pointer, self._completions + index, memory, len(memory)), "retain")
 
     def _payload_bytes(self) -> int:
         return sum(record[8] + 7 & ~7 for record in self.records() if record[0] in _VIEWED)

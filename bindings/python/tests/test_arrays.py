@@ -123,6 +123,32 @@ def test_a_list_is_few_crossings(endpoint, crossings):
         "copyrpc_native_submit_calls", "copyrpc_native_poll", "crpc_context_arm", "copyrpc_native_sleep"}
 
 
+def test_retain_copies_one_payload(endpoint):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(2), copyrpc.CompletionArray(2)
+    ops.fill_calls(endpoint, request_bytes=BYTES, reply_bytes_max=BYTES)
+    payload = os.urandom(2 * BYTES)
+    assert context.submit(ops, payload=payload) == 2
+    left = 2
+    while left:
+        if context.poll(completions) == 0:
+            assert context.wait(20.0)
+        for index, completion in enumerate(completions):
+            copy = bytearray(BYTES + 1)
+            assert completions.retain(index, copy) == BYTES
+            assert copy == payload[completion.user_data * BYTES :][:BYTES] + b"\0"
+            with pytest.raises(copyrpc.TooBig):
+                completions.retain(index, bytearray(BYTES - 1))
+            with pytest.raises(BufferError):
+                completions.retain(index, b"read-only" * BYTES)
+            with pytest.raises((ValueError, IndexError)):
+                completions.retain(len(completions), copy)
+            left -= 1
+    context.poll(copyrpc.CompletionArray(2))
+    with pytest.raises(copyrpc.Closed):
+        completions.retain(0, copy)
+
+
 def test_views_of_an_array_end_with_the_next_poll(endpoint):
     context = endpoint.context
     ops, completions = copyrpc.OpArray(1), copyrpc.CompletionArray(1)
