@@ -6,7 +6,7 @@ from needs import needs_of
 
 HERE = Path(__file__).resolve().parent
 # What is no matter of verbs and their members; docs/conformance.md says what each means.
-CAPABILITIES = ("handles", "strict_regions", "room_events", "early_calls", "early_cancel", "any_place")
+CAPABILITIES = ("handles", "strict_regions", "room_events", "early_calls", "early_cancel", "any_place", "busy_rooms")
 FORM = ":"  # between a language and one of its forms
 
 

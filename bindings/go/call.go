@@ -239,12 +239,18 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 	c.enlist()
 	c.mutex.Unlock()
 	c.poller.kick()
+	reply, err := c.answerOf(ctx, p, userData)
+	from.unuse()
+	return reply, err
+}
+
+// answerOf waits for the reply to one call.
+func (c *connection) answerOf(ctx context.Context, p *pending, userData uint64) ([]byte, error) {
 	if done := ctx.Done(); done == nil {
 		<-p.done
 	} else {
 		c.await(done, p, userData)
 	}
-	from.unuse()
 	reply, status := p.reply, p.status
 	p.reply = nil // the pool must not keep what is the caller's
 	pendings.Put(p)
@@ -430,13 +436,7 @@ func (c *connection) admit(op string, p *pending) (uint64, error) {
 }
 
 func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8, from origin) {
-	replyBytes := uint32(replyBytesMax)
-	switch replyBytesMax {
-	case NoReplyBytes:
-		replyBytes = 0
-	case 0:
-		replyBytes = uint32(min(c.replyBytes, c.limits.ReplyBytesMax))
-	}
+	replyBytes := c.replyBytesOf(replyBytesMax)
 	place, offset := c.opened(&c.calls).next(request)
 	*place = Op{
 		Opcode: OpCall, Flags: flags, Method: method, Endpoint: EndpointHandle(c.handle), UserData: userData, PayloadOffset: offset,
@@ -445,6 +445,17 @@ func (c *connection) gatherCall(userData uint64, method uint16, request []byte, 
 	if from.own != nil {
 		from.use(place)
 	}
+}
+
+// replyBytesOf is C's, of a Call's ReplyBytesMax.
+func (c *connection) replyBytesOf(replyBytesMax int) uint32 {
+	switch replyBytesMax {
+	case NoReplyBytes:
+		return 0
+	case 0:
+		return uint32(min(c.replyBytes, c.limits.ReplyBytesMax))
+	}
+	return uint32(replyBytesMax)
 }
 
 // opened gives the batch to add to; the connection's mutex is held, here and in enlist.

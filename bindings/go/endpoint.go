@@ -30,9 +30,10 @@ type connection struct {
 	lane       *queue        // nil: it asked for none; not changed after `begun`
 
 	// Guarded by the poller's mutex.
-	blocked bool    // CRPC_E_AGAIN; CompletionRoom will tell
-	last    Stats   // when it was over
-	arena   *region // that the peer was lent
+	blocked bool         // CRPC_E_AGAIN; CompletionRoom will tell
+	room    *Reservation // that is open: until it is not, nothing is sent, and C keeps the endpoint
+	last    Stats        // when it was over
+	arena   *region      // that the peer was lent
 
 	link // its mutex guards what follows, of callers and poller
 
@@ -85,7 +86,10 @@ func (c *connection) finish(reason *Error) {
 	delete(p.connections, c.id)
 	p.latest = nil
 	c.last, _ = p.raw.EndpointStats(EndpointHandle(c.handle))
-	p.raw.CloseEndpoint(EndpointHandle(c.handle))
+	if c.room == nil || reason.Status == ErrClosed { // else somebody may be writing to the room
+		p.raw.CloseEndpoint(EndpointHandle(c.handle))
+		c.room = nil
+	}
 	c.mutex.Lock()
 	if !c.overWith(reason) {
 		c.mutex.Unlock()

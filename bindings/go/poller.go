@@ -238,6 +238,12 @@ func (p *poller) sendQueued() bool {
 // send gives C what the connection has gathered. Replies and cancels first: they never wait for room, and calls may.
 func (c *connection) send() {
 	p := c.poller
+	if c.room != nil { // its end enlists the connection again
+		c.mutex.Lock()
+		c.queued = false
+		c.mutex.Unlock()
+		return
+	}
 	c.mutex.Lock()
 	c.queued = false
 	if c.over {

@@ -643,9 +643,9 @@ static int sleep_and_obey(void)
 int main(int count, char **arguments)
 {
     static const char *const lacks[] = {"window", NULL};
-    static const char *const capabilities[] = {"handles",     "strict_regions", "room_events",
-                                               "early_calls", "early_cancel",   "any_place",
-                                               NULL};
+    static const char *const capabilities[] = {
+        "handles",      "strict_regions", "room_events", "early_calls",
+        "early_cancel", "busy_rooms",     "any_place",   NULL};
     static const char *const forms[] = {"wait", NULL};
     static const struct line_program program = {
         .name = "c", .lacks = lacks, .capabilities = capabilities, .forms = forms};

@@ -62,7 +62,7 @@ func (r *runner) number(thing any) string {
 
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "channel", "queue", "region", "grant", "target"} {
+	for _, key := range []string{"endpoint", "listener", "connection", "request", "room", "channel", "queue", "region", "grant", "target"} {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -112,6 +112,8 @@ func (r *runner) ofEndpoint(it *peer, verb string, l line) (said, error) {
 		return fields(it.Stats())
 	case "lend":
 		return nil, r.lend(it, l)
+	case "reserve":
+		return nil, r.reserve(l, nil, it.Reserve)
 	case "error":
 		return tellError(it.Err())
 	default:
@@ -124,6 +126,10 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (said,
 	switch {
 	case verb == "payload":
 		return told(request.Payload), nil
+	case verb == "reserve":
+		return nil, r.reserve(l, request, func(_ copyrpc.Call, bytes int) (*copyrpc.Reservation, error) {
+			return request.Reserve(int32(l.number("status")), bytes)
+		})
 	case verb == "drop":
 		return nil, request.Drop()
 	case verb == "give_back":
@@ -295,6 +301,8 @@ func (r *runner) obey(verb string, l line) (_ said, err error) {
 		return r.queueing(l["name"], func() (*copyrpc.Queue, error) { return it.Accept(r.ctx, options) })
 	case *copyrpc.Region:
 		return r.ofRegion(it, verb, l)
+	case *room:
+		return nil, r.ofRoom(it, verb, l)
 	case *copyrpc.Grant:
 		return ofGrant(it, verb)
 	case *copyrpc.Blob:
@@ -322,8 +330,7 @@ func hello(known *commands) said {
 }
 
 func main() {
-	known, err := readCommands(os.Args[1], "window", "reserve", "commit", "abort",
-		"wait", "cache_info", "cache_forget")
+	known, err := readCommands(os.Args[1], "window", "wait", "cache_info", "cache_forget")
 	if err != nil {
 		log.Fatal(err)
 	}

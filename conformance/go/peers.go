@@ -162,13 +162,17 @@ func (r *runner) call(it *peer, l line) {
 		r.calls[strconv.Itoa(id)] = cancel
 		r.begin(func() {
 			answer, err := it.Do(ctx, call)
-			var reply *copyrpc.ReplyError
-			if errors.As(err, &reply) {
-				answer = reply.Payload
-			}
-			event("response", told(answer).with(said{"id": id, "status": statusOf(err)}))
+			tellResponse(id, answer, err)
 		})
 	}
+}
+
+func tellResponse(id int, answer []byte, err error) {
+	var reply *copyrpc.ReplyError
+	if errors.As(err, &reply) {
+		answer = reply.Payload
+	}
+	event("response", told(answer).with(said{"id": id, "status": statusOf(err)}))
 }
 
 // inRegion writes the payload to the line's region, and tells where it is then; nowhere if the line names none.

@@ -245,7 +245,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         return picked((endpoint or self.context).stats(), STATS)
 
     def hello(self, commands):
-        return commands.hello("python", "Python", ["early_calls", "any_place", "early_cancel"], FORMS)
+        return commands.hello("python", "Python", ["early_calls", "any_place", "early_cancel", "busy_rooms"], FORMS)
 
     async def obey(self, commands, line):
         """The answer to a line."""
