@@ -337,7 +337,8 @@ static int32_t do_reply(const struct thing *request)
 
 static int32_t do_drop(const struct thing *request)
 {
-    crpc_op op = answer_op(request, CRPC_OP_DROP, 0, 0);
+    crpc_op op =
+        answer_op(request, CRPC_OP_DROP, number("not_started") ? CRPC_E_NOT_STARTED : CRPC_OK, 0);
     return submit(&op, NULL);
 }
 
@@ -476,6 +477,10 @@ static int32_t run(const char *verb, const char **unknown)
         return do_reply(it);
     } else if (it && IS("drop")) {
         return do_drop(it);
+    } else if (it && IS("request")) {
+        put_number(answer(), "abandoned", it->abandoned);
+        put_number(answer(), "waits_ms", it->waits_ns / 1000000);
+        return CRPC_OK;
     } else if (it && IS("payload")) {
         put_number(answer(), "length", it->bytes);
         put_number(answer(), "checksum", checksum(it->memory, it->bytes));
@@ -529,6 +534,7 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
 {
     struct thing *request = thing_add("", done->endpoint.bits);
     request->token = done->token;
+    request->waits_ns = done->user_data;
     if (*endpoint->mode) {
         crpc_op op = answer_op(request, *endpoint->mode == 'd' ? CRPC_OP_DROP : CRPC_OP_REPLY,
                                *endpoint->mode == 'f', /* as bindings do when a handler failed */
@@ -548,6 +554,15 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
     put_number(event, "reply_max", done->reply_bytes_max);
     json_object_set_new(event, "placed", json_integer(placed));
     event_tell(event);
+}
+
+static void take_abandoned(const crpc_completion *done)
+{
+    for (uint32_t i = 0; i < things_count; i++) {
+        if (things[i].bits == done->endpoint.bits && things[i].token == done->token) {
+            things[i].abandoned = 1;
+        }
+    }
 }
 
 static void take_connect_request(const struct thing *listener, const crpc_completion *done)
@@ -585,6 +600,8 @@ static void take(const crpc_completion *done)
         arenas_return(done);
     } else if (done->kind == CRPC_COMPLETION_REQUEST) {
         take_request(thing, done);
+    } else if (done->kind == CRPC_COMPLETION_ABANDONED) {
+        take_abandoned(done);
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
         take_connect_request((struct thing *)(uintptr_t)done->user_data, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECTED) {

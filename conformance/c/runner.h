@@ -14,14 +14,16 @@
  * grants. */
 struct thing {
     char name[32], mode[8];
-    uint64_t bits;    /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
-    uint64_t token;   /* of a request; of a queue or an endpoint, which of its ops wait for room */
-    int datagrams;    /* it is a queue for these */
-    uint32_t bytes;   /* of `memory` */
-    uint32_t mapped;  /* of a dma-buf: likewise, with what precedes it */
-    void *memory;     /* a request's payload that was kept, or a region */
-    uint64_t payload; /* of a request, as its completion has it */
-    uint64_t arena;   /* of an endpoint: where the places begin that it has lent */
+    uint64_t bits;     /* the handle, or that of its endpoint; run.py tries the wrong kind, too */
+    uint64_t token;    /* of a request; of a queue or an endpoint, which of its ops wait for room */
+    int datagrams;     /* it is a queue for these */
+    uint32_t bytes;    /* of `memory` */
+    uint32_t mapped;   /* of a dma-buf: likewise, with what precedes it */
+    void *memory;      /* a request's payload that was kept, or a region */
+    uint64_t payload;  /* of a request, as its completion has it */
+    uint64_t waits_ns; /* and how long its caller waits; 0 = for ever */
+    uint32_t abandoned;
+    uint64_t arena; /* of an endpoint: where the places begin that it has lent */
     uint32_t place_bytes;
     crpc_op op; /* for which room was reserved */
     uint8_t *room;

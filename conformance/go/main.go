@@ -130,8 +130,12 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (said,
 		return nil, r.reserve(l, request, func(_ copyrpc.Call, bytes int) (*copyrpc.Reservation, error) {
 			return request.Reserve(int32(l.number("status")), bytes)
 		})
+	case verb == "drop" && l["not_started"] == "1":
+		return nil, request.DropNotStarted()
 	case verb == "drop":
 		return nil, request.Drop()
+	case verb == "request":
+		return tellWaiting(request), nil
 	case verb == "give_back":
 		request.Release()
 		return nil, nil

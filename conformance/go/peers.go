@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
@@ -225,8 +226,33 @@ func (r *runner) answer(ctx context.Context, it *peer, request *copyrpc.Request)
 	case <-waits:
 		return nil, nil
 	case <-ctx.Done():
+	}
+	if !abandoned(request) {
 		return nil, ctx.Err()
 	}
+	select { // run.py says when it is answered, also if nobody waits for that
+	case <-waits:
+		return nil, nil
+	case <-it.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// abandoned tells whether the caller of the request waits no more.
+func abandoned(request *copyrpc.Request) bool {
+	cause := context.Cause(request.Context())
+	return request.Context().Err() != nil && (errors.Is(cause, copyrpc.ErrCanceled) || errors.Is(cause, copyrpc.ErrTimeout))
+}
+
+func tellWaiting(request *copyrpc.Request) said {
+	fields := said{"abandoned": 0, "waits_ms": 0}
+	if abandoned(request) {
+		fields["abandoned"] = 1
+	}
+	if deadline, known := request.Context().Deadline(); known {
+		fields["waits_ms"] = max(time.Until(deadline).Milliseconds(), 1)
+	}
+	return fields
 }
 
 func (r *runner) serve(it *peer, mode string) {

@@ -72,8 +72,9 @@ class Forms:
         mode = self.modes.get(request.endpoint.user_data)
         if mode is None:
             self.take_request(request, request.endpoint.user_data)
-            while not request.answered:
-                await asyncio.sleep(0.001)
+            while not request.answered and request.endpoint.error is None:
+                with contextlib.suppress(asyncio.CancelledError):  # its caller waits no more; run.py says when it is answered all the same
+                    await asyncio.sleep(0.001)
         elif mode == "drop":
             request.drop()
         elif mode == "fail":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
+import time
 
 from arenas import Arenas
 from channels import Channels
@@ -216,8 +217,12 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         await asyncio.sleep(0)  # what was begun before is before it
         return await request.areply(request.payload if echo else payload(length, seed), status, after=True)
 
-    def do_drop(self, request):
-        request.drop()
+    def do_drop(self, request, not_started=0):
+        request.drop(not_started=bool(not_started))
+
+    def do_request(self, request):
+        waits = 0 if request.deadline is None else max(int((request.deadline - time.monotonic()) * 1000), 1)
+        return {"abandoned": int(request.abandoned), "waits_ms": waits}
 
     def do_payload(self, request):
         return told(request.payload)
