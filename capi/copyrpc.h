@@ -106,6 +106,51 @@ typedef struct crpc_error {
     char message[240]; /* what failed, on which object, and what to do; zero-terminated UTF-8 */
 } crpc_error;
 
+/* ---- Statuses of the application, and methods that have names --------------------------------- */
+
+/* The status of a REPLY is any number >= 0: the library only carries it. These are what programs agree
+ * on. They have the numbers of gRPC's codes, so that one is the other. Those up to
+ * CRPC_STATUS_RESERVED_MAX are reserved: an application's own begin above it. docs/services.md says who
+ * sends which, and what its caller may do. */
+#define CRPC_STATUS_OK 0                /* a reply; all others are errors */
+#define CRPC_STATUS_CANCELED 1          /* the caller has canceled it */
+#define CRPC_STATUS_UNKNOWN 2           /* the handler has failed, and did not say how */
+#define CRPC_STATUS_INVALID_ARGUMENT 3  /* the request is wrong, whatever the state of the server */
+#define CRPC_STATUS_DEADLINE_EXCEEDED 4 /* the time limit has passed */
+#define CRPC_STATUS_NOT_FOUND 5         /* what is asked for is not there */
+#define CRPC_STATUS_ALREADY_EXISTS 6    /* what is to be made is there already */
+#define CRPC_STATUS_PERMISSION_DENIED 7 /* this caller may not do that */
+#define CRPC_STATUS_RESOURCE_EXHAUSTED 8  /* overloaded, or over a quota; nothing was done */
+#define CRPC_STATUS_FAILED_PRECONDITION 9 /* not in the present state of the server */
+#define CRPC_STATUS_ABORTED 10            /* something else came first: begin the whole again */
+#define CRPC_STATUS_OUT_OF_RANGE 11       /* past the end of what there is */
+#define CRPC_STATUS_UNIMPLEMENTED 12      /* the server has no such method */
+#define CRPC_STATUS_INTERNAL 13           /* something is broken */
+#define CRPC_STATUS_UNAVAILABLE 14        /* not now; later, or elsewhere */
+#define CRPC_STATUS_DATA_LOSS 15          /* data is lost or damaged */
+#define CRPC_STATUS_UNAUTHENTICATED 16    /* the server does not know who the caller is */
+#define CRPC_STATUS_RESERVED_MAX 255
+
+/* Gives the name of an application's status. Returns a static string: "NOT_FOUND" for
+ * CRPC_STATUS_NOT_FOUND, and "?" for a number that is none of the above. */
+CRPC_API const char *crpc_application_status_name(int32_t status);
+
+/* Says an error of the library in the terms above: for programs that have one kind of error only, and for
+ * metrics. Returns one of CRPC_STATUS_* for a status < 0, which is CRPC_STATUS_UNKNOWN if this version
+ * does not know it, and any other status as it is. */
+CRPC_API int32_t crpc_application_status(int32_t status);
+
+/* Methods are numbers (`method` of crpc_op). A program that names them gives each the number that its name
+ * has. These are CRPC_METHOD_NAMED and above, so that numbers below it are free for methods without
+ * names. */
+#define CRPC_METHOD_NAMED 0x8000
+
+/* Gives the number of the method with that name, which is UTF-8 and zero-terminated: FNV-1a of 32 bits, of which bits
+ * 15 to 29 are XORed with bits 0 to 14, and CRPC_METHOD_NAMED. It will always be the same. Two names can have
+ * the same number: then rename one. Returns CRPC_METHOD_NAMED to 0xffff; CRPC_E_INVALID if the name is NULL
+ * or empty. */
+CRPC_API int32_t crpc_method_number(const char *name);
+
 /* ---- Handles --------------------------------------------------------------------------------- */
 
 typedef struct crpc_context crpc_context;
