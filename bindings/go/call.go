@@ -178,11 +178,22 @@ func (m *many) keep(view []byte) []byte {
 // the deadline of the call. Canceling ctx cancels the call; the peer may or may not have acted
 // then. Any number of goroutines may call at once.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
+	if around := endpoint.around(); around != nil {
+		return around(ctx, &Call{Request: request})
+	}
 	return endpoint.one(ctx, 0, request, 0, 0, origin{bytes: len(request)})
 }
 
 // Do does the same as Call, with all parameters of a call.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
+	if around := endpoint.around(); around != nil {
+		own := call // not call itself, which would leave the stack also where there are no interceptors
+		return around(ctx, &own)
+	}
+	return endpoint.do(ctx, &call)
+}
+
+func (endpoint *Endpoint) do(ctx context.Context, call *Call) ([]byte, error) {
 	from := origin{bytes: len(call.Request)}
 	if call.From.Region != nil {
 		c, err := endpoint.valid(opCall)
@@ -193,7 +204,7 @@ func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
 			return nil, err
 		}
 	}
-	flags, err := endpoint.flagsOf(ctx, opCall, &call)
+	flags, err := endpoint.flagsOf(ctx, opCall, call)
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +295,9 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 	if count > batchMax {
 		return nil, errorf(op, ErrTooBig, "%d calls; a batch has at most %d", count, batchMax)
 	}
+	if c.around != nil {
+		return interceptedBatch(ctx, c.around, count, from), nil
+	}
 	timeout, err := timeoutOf(ctx, op)
 	if err != nil {
 		return nil, err
@@ -368,7 +382,7 @@ func (from source) at(i int) Call {
 // failure makes the error of a status that is not 0.
 func failure(ctx context.Context, op string, number int32, reply []byte) error {
 	if number > 0 {
-		return &ReplyError{Status: number, Payload: reply}
+		return &ReplyError{Status: Status(number), Payload: reply}
 	}
 	status := Status(number)
 	if status == ErrTimeout {

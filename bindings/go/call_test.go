@@ -131,7 +131,7 @@ func TestBatchTellsEachResult(t *testing.T) {
 		t.Fatal(results[1])
 	}
 	is(t, results[2].Err, copyrpc.ErrDropped)
-	if !errors.As(results[3].Err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
+	if !errors.As(results[3].Err, &refused) || refused.Status != copyrpc.StatusUnknown {
 		t.Fatal(results[3])
 	}
 	if !errors.As(results[4].Err, &refused) || refused.Status != 404 || string(refused.Payload) != "none" {

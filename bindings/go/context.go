@@ -218,6 +218,7 @@ type Stats struct {
 	SendWQEs, Doorbells, SignaledWQEs, InlineWQEs, ReceiveWQEs      uint64
 	MailboxReads, Completions, Refused, Polls, PollsEmpty           uint64
 	UnknownCompletions, ProtocolErrors                              uint64
+	Overloaded                                                      uint64 // requests beyond WithRequestsMax; 0 on RawContext
 }
 
 // stats reads the counters of a context or an endpoint.
@@ -240,7 +241,13 @@ func (r *RawContext) stats(op string, read func(*C.crpc_stats) C.int32_t) (Stats
 }
 
 // Stats reads the counters of the context.
-func (c *Context) Stats() (Stats, error) { return asked(c, "context stats", (*RawContext).Stats) }
+func (c *Context) Stats() (Stats, error) {
+	stats, err := asked(c, "context stats", (*RawContext).Stats)
+	if err == nil {
+		stats.Overloaded = c.poller.overloaded.Load()
+	}
+	return stats, err
+}
 
 // Stats reads the counters of the context.
 func (r *RawContext) Stats() (Stats, error) {

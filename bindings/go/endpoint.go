@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -24,6 +25,7 @@ type Endpoint struct {
 
 // connection is what an Endpoint is to the poller, which keeps it from the garbage collector.
 type connection struct {
+	around     CallFunc      // nil: no interceptors; not changed after `begun`, as what follows
 	replyBytes int           // the default of its calls
 	grace      time.Duration // that its handlers have when Serve has ended
 	limits     EndpointInfo  // as it was connected, but for the state; not changed after `connected` was closed
@@ -41,6 +43,8 @@ type connection struct {
 	calls   gather
 	answers gather // and drops and cancels
 	serving serving
+
+	overloaded atomic.Uint64 // requests that were refused for admission
 }
 
 func newConnection() *connection {
@@ -70,6 +74,7 @@ func (c *Context) Dial(ctx context.Context, address string, options ...Option) (
 
 func (c *connection) begun(s *settings) {
 	c.replyBytes, c.grace = s.replyBytes, s.grace
+	c.around, c.serving.admission = c.intercepted(s.interceptors), s.admission
 	c.poller.connections[c.id] = c
 	if s.wantsLane() {
 		c.lane = newLane(c)
@@ -248,7 +253,9 @@ func (endpoint *Endpoint) Stats() (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	return countersOf(&c.link, op, &c.last, (*RawContext).EndpointStats)
+	stats, err := countersOf(&c.link, op, &c.last, (*RawContext).EndpointStats)
+	stats.Overloaded = c.overloaded.Load()
+	return stats, err
 }
 
 // EndpointStats reads the counters of an endpoint.

@@ -93,7 +93,7 @@ func ExampleEndpoint_CallBatch() {
 	}
 	// Output:
 	// "abab" <nil>
-	// "" copyrpc: the peer answered with status 1: nothing to double
+	// "" copyrpc: the peer answered with status 2 (UNKNOWN): nothing to double
 	// "cc" <nil>
 }
 

@@ -17,17 +17,18 @@ type Listener struct {
 
 // acceptor is what a Listener is to the poller.
 type acceptor struct {
-	poller  *poller
-	id      uint64
-	handle  ListenerHandle
-	address string
-	kind    linkKind  // of what it accepts
-	options []Option  // what Listen was told holds for those that it accepts
-	spread  []*poller // where they are made, in turn; none: here
-	turn    atomic.Uint32
-	release func()
-	closed  atomic.Bool
-	gone    chan struct{}
+	poller    *poller
+	id        uint64
+	handle    ListenerHandle
+	address   string
+	kind      linkKind  // of what it accepts
+	options   []Option  // what Listen was told holds for those that it accepts
+	spread    []*poller // where they are made, in turn; none: here
+	turn      atomic.Uint32
+	admission *admission // of all that it accepts
+	release   func()
+	closed    atomic.Bool
+	gone      chan struct{}
 
 	mutex   sync.Mutex
 	reason  Status
@@ -71,6 +72,7 @@ func listen(kind linkKind, op, address string, options []Option) (*acceptor, err
 	a := &acceptor{
 		poller: p, kind: kind, options: options, release: release, gone: make(chan struct{}), arrived: make(chan struct{}, 1),
 	}
+	a.admission = s.admission
 	for _, c := range s.spread {
 		a.spread = append(a.spread, c.poller)
 	}
@@ -116,10 +118,12 @@ func (listener *Listener) Address() string {
 	return listener.acceptor.address
 }
 
-// ListenerStats counts the peers that wanted to connect.
+// ListenerStats counts the peers that wanted to connect, and what came of them that was too much.
 type ListenerStats struct {
 	Requests uint64 // seen
 	Refused  uint64 // of these, by the library
+
+	Overloaded uint64 // requests of those that it has accepted, beyond WithRequestsMax
 }
 
 // Stats reads the counters of the listener.
@@ -135,6 +139,7 @@ func (listener *Listener) Stats() (ListenerStats, error) {
 		info, err = a.poller.raw.ListenerInfo(a.handle)
 		return err
 	})
+	info.Overloaded = a.admission.overloaded()
 	return info.ListenerStats, err
 }
 
@@ -254,7 +259,7 @@ func (request *ConnectRequest) accept(ctx context.Context, op, name string, l *l
 		return err
 	}
 	a := request.acceptor
-	s, err := settingsOf(op, append(a.options[:len(a.options):len(a.options)], options...))
+	s, err := settingsOf(op, append(append(a.options[:len(a.options):len(a.options)], sharedAdmission(a.admission)), options...))
 	if err != nil {
 		request.answered.Store(false)
 		return err

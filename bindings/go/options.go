@@ -41,6 +41,9 @@ type settings struct {
 	replyBytes int
 	grace      time.Duration
 	problem    *Error
+
+	admission    *admission
+	interceptors []func(next CallFunc) CallFunc
 }
 
 func settingsOf(op string, options []Option) (*settings, error) {

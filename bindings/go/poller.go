@@ -43,6 +43,8 @@ type poller struct {
 	withQueues  bool        // it was opened with them
 	answered    [pollerCompletions]*pending
 
+	overloaded atomic.Uint64 // requests of its connections that were refused for admission
+
 	lifeMutex sync.RWMutex // held for reading, the crpc_context stays open
 
 	queueMutex sync.Mutex

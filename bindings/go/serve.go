@@ -4,7 +4,6 @@ package copyrpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -34,11 +33,11 @@ type Request struct {
 }
 
 // Handler answers a request. It runs in a goroutine of its own. Its result is the reply. An error
-// becomes a reply with StatusHandlerFailed and the error's text; a *ReplyError, also one that is
-// wrapped, becomes a reply with its status and payload. A panic also becomes such a reply, and Warn
-// reports it. ctx is done when the caller of the request waits no more, as [Request.Context] says, when the connection has
-// ended, or when Serve has ended and the handler has had its grace ([WithGrace]); context.Cause tells which. It has the values
-// of Serve's ctx. A handler is not run for a request whose caller has gone before.
+// becomes a reply with StatusUnknown and the error's text. One of [Errorf], or any *ReplyError, also one that is
+// wrapped, becomes a reply with its status and payload, and so does a bare status above 0. A panic becomes a
+// reply with StatusUnknown, and Warn reports it. ctx is done when the caller of the request waits no more, as [Request.Context] says,
+// when the connection has ended, or when Serve has ended and the handler has had its grace ([WithGrace]); context.Cause tells which. It has
+// the values of Serve's ctx. A handler is not run for a request whose caller has gone before.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
 // DefaultGrace is how long handlers may go on when Serve has ended, unless [WithGrace] says
@@ -54,6 +53,7 @@ type serving struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	running   *sync.WaitGroup
+	admission *admission    // not changed after `begun`
 	open      *Request      // the first of those that nobody has answered
 	refuses   bool          // Serve has ended: nobody will take a request that comes now
 	receivers int           // that wait in Receive
@@ -88,11 +88,15 @@ func (s *serving) list(request *Request) {
 	}
 }
 
-// handle begins to handle a request.
-func (s *serving) handle(request *Request) {
+// handle begins to handle a request; false if that would be one too many.
+func (s *serving) handle(request *Request) bool {
+	if !s.admission.enter() {
+		return false
+	}
 	request.handled, request.handlers = true, s.ctx
 	s.running.Add(1)
-	go request.handle(s.handler, s.running)
+	go request.handle(s.handler, s.running, s.admission)
+	return true
 }
 
 // answered forgets a request whose answer is known.
@@ -127,10 +131,10 @@ func (c *connection) request(completion *Completion) {
 	c.mutex.Lock()
 	s := &c.serving
 	s.list(request)
-	refuses := s.refuses
+	refuses, overload := s.refuses, false
 	switch {
 	case s.handler != nil:
-		s.handle(request)
+		overload = !s.handle(request)
 	case !refuses:
 		s.backlog = append(s.backlog, request)
 		if s.arrived != nil {
@@ -141,12 +145,15 @@ func (c *connection) request(completion *Completion) {
 	if refuses {
 		request.unplaced()
 		request.DropNotStarted()
+	} else if overload {
+		request.unplaced()
+		request.overload()
 	}
 }
 
 // fail answers a request for which there is no handler's result.
-func (request *Request) fail(why string) {
-	request.ReplyStatus(StatusHandlerFailed, shortened(why, request.ReplyBytesMax))
+func (request *Request) fail(status Status, why string) {
+	request.ReplyStatus(status, shortened(why, request.ReplyBytesMax))
 }
 
 // Serve answers the peer's requests with `handler`, including those that came before, until ctx is
@@ -155,7 +162,7 @@ func (request *Request) fail(why string) {
 // When ctx is done, requests that come later are refused: their callers get
 // ErrNotStarted, until Serve or Receive is called again. Handlers that are running may finish
 // for as long as [WithGrace] says. Then their ctx is canceled. The callers of those that do not end
-// within a second after that get StatusHandlerFailed. Serve returns nil if all handlers have ended,
+// within a second after that get StatusUnknown. Serve returns nil if all handlers have ended,
 // and else ErrBusy: it has no means to end those.
 func (endpoint *Endpoint) Serve(ctx context.Context, handler Handler) error {
 	return endpoint.serve(ctx, nil, handler)
@@ -173,6 +180,7 @@ func (endpoint *Endpoint) serve(ctx context.Context, d *drain, handler Handler) 
 	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	var running sync.WaitGroup
+	var overload []*Request
 	c.mutex.Lock()
 	if c.serving.handler != nil {
 		c.mutex.Unlock()
@@ -182,11 +190,17 @@ func (endpoint *Endpoint) serve(ctx context.Context, d *drain, handler Handler) 
 		s := &c.serving
 		s.handler, s.ctx, s.cancel, s.running, s.refuses = handler, handlers, cancel, &running, false
 		for _, request := range s.backlog {
-			s.handle(request)
+			if !s.handle(request) {
+				overload = append(overload, request)
+			}
 		}
 		s.backlog = nil
 	}
 	c.mutex.Unlock()
+	for _, request := range overload {
+		request.Release()
+		request.overload()
+	}
 	select {
 	case <-ctx.Done():
 		err = nil
@@ -234,7 +248,7 @@ func (c *connection) endHandlers(op string, d *drain, done <-chan struct{}, canc
 	}
 	c.mutex.Unlock()
 	for _, request := range left {
-		request.fail("the handler does not end, although it was canceled")
+		request.fail(StatusUnknown, "the handler does not end, although it was canceled")
 	}
 	return errorf(op, ErrBusy, "not all handlers have ended, although they were canceled %v ago: they must watch their ctx", canceledGrace)
 }
@@ -296,12 +310,12 @@ func (request *Request) Reply(payload []byte) error { return request.ReplyStatus
 
 // ReplyStatus does the same as Reply, with a status of the application, 0 or above. The caller sees
 // it as a *ReplyError.
-func (request *Request) ReplyStatus(status int32, payload []byte) error {
+func (request *Request) ReplyStatus(status Status, payload []byte) error {
 	const op = "reply"
 	if status < 0 {
 		return errorf(op, ErrInvalid, "the status is %d; those below 0 are the library's", status)
 	}
-	return request.reply(op, Op{Opcode: OpReply, Flags: OpQuiet, Status: status}, payload)
+	return request.reply(op, Op{Opcode: OpReply, Flags: OpQuiet, Status: int32(status)}, payload)
 }
 
 func (request *Request) reply(op string, answer Op, payload []byte) error {
@@ -358,8 +372,9 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 }
 
 // handle runs the handler and sends what it returned.
-func (request *Request) handle(handler Handler, running *sync.WaitGroup) {
+func (request *Request) handle(handler Handler, running *sync.WaitGroup, admission *admission) {
 	defer running.Done()
+	defer admission.leave()
 	defer func() {
 		if !request.kept.Load() {
 			request.Release()
@@ -378,16 +393,10 @@ func (request *Request) handle(handler Handler, running *sync.WaitGroup) {
 		request.Reply(reply)
 		return
 	}
-	status := int32(StatusHandlerFailed)
-	var own *ReplyError
 	if err == nil {
 		err = fmt.Errorf("the reply has %d bytes; the caller accepts at most %d", len(reply), request.ReplyBytesMax)
-		reply = []byte(err.Error())
-	} else if errors.As(err, &own) && own != nil && own.Status > 0 {
-		status, reply = own.Status, own.Payload
-	} else {
-		reply = []byte(err.Error())
 	}
+	status, reply := answerOf(err)
 	request.ReplyStatus(status, reply[:min(len(reply), request.ReplyBytesMax)])
 }
 
@@ -400,7 +409,7 @@ func (request *Request) call(ctx context.Context, handler Handler) (reply []byte
 		}
 		why := recover()
 		if why == nil { // runtime.Goexit: nothing after this runs but deferred functions
-			request.fail("the handler ended its goroutine")
+			request.fail(StatusUnknown, "the handler ended its goroutine")
 			return
 		}
 		Warn(fmt.Sprintf("a handler panicked: %v\n%s", why, debug.Stack()))

@@ -124,7 +124,7 @@ func TestTheCallerOfAHandlerThatDoesNotEndIsAnswered(t *testing.T) {
 	came(t, begun, "the request")
 	s.stop()
 	var refused *copyrpc.ReplyError
-	if err := came(t, underWay, "the request under way"); !errors.As(err, &refused) || refused.Status != copyrpc.StatusHandlerFailed {
+	if err := came(t, underWay, "the request under way"); !errors.As(err, &refused) || refused.Status != copyrpc.StatusUnknown {
 		t.Fatalf("the request under way: %v", err)
 	}
 	is(t, came(t, s.ended, "Serve"), copyrpc.ErrBusy)

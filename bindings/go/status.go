@@ -10,14 +10,15 @@ import "C"
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"syscall"
 	"time"
 	"unicode/utf8"
 	"unsafe"
 )
 
-// Status is one of C's CRPC_E_* codes, as an error: errors.Is(err, copyrpc.ErrTimeout). Codes are
-// never renumbered.
+// Status is one of C's CRPC_E_* codes, below 0, or a status of the application, above 0; as an error:
+// errors.Is(err, copyrpc.ErrTimeout), errors.Is(err, copyrpc.StatusNotFound). Codes are never renumbered.
 type Status int32
 
 // OK is C's CRPC_OK. Submit returns it; it is never inside an error.
@@ -59,10 +60,24 @@ const (
 )
 
 // Error explains the status and, where possible, says what to do about it.
-func (status Status) Error() string { return C.GoString(C.crpc_status_text(C.int32_t(status))) }
+func (status Status) Error() string {
+	if status > 0 {
+		return status.Name() // what it means, the application knows
+	}
+	return C.GoString(C.crpc_status_text(C.int32_t(status)))
+}
 
-// Name returns the name of the status in C, e.g. "CRPC_E_TIMEOUT".
-func (status Status) Name() string { return C.GoString(C.crpc_status_name(C.int32_t(status))) }
+// Name returns the name of the status: "CRPC_E_TIMEOUT" for ErrTimeout, "NOT_FOUND" for StatusNotFound, and the number
+// for an application's own.
+func (status Status) Name() string {
+	if status > 0 {
+		if name := status.applicationName(); name != "" {
+			return name
+		}
+		return strconv.Itoa(int(status))
+	}
+	return C.GoString(C.crpc_status_name(C.int32_t(status)))
+}
 
 // Timeout returns true for ErrTimeout, as in net.Error.
 func (status Status) Timeout() bool { return status == ErrTimeout }
@@ -93,23 +108,26 @@ func (e *Error) Unwrap() []error {
 // Timeout returns true if a time limit has passed.
 func (e *Error) Timeout() bool { return e.Status == ErrTimeout }
 
-// StatusHandlerFailed is the status of a reply whose handler returned an error or panicked. Its
-// payload is a text.
-const StatusHandlerFailed = 1
-
 // ReplyError is an answer of the peer's application with a status other than 0. A handler may
-// return one to send it.
+// return one to send it; [Errorf] makes one. errors.Is compares it with its Status.
 type ReplyError struct {
-	Status  int32  // above 0; the application's. StatusHandlerFailed: the handler failed
-	Payload []byte // what came with it; of StatusHandlerFailed a text
+	Status  Status // above 0; StatusUnknown: the handler failed
+	Payload []byte // what came with it, which is mostly a text
 }
 
 func (e *ReplyError) Error() string {
-	if len(e.Payload) > 0 && utf8.Valid(e.Payload) {
-		return fmt.Sprintf("copyrpc: the peer answered with status %d: %s", e.Status, e.Payload)
+	text := fmt.Sprintf("copyrpc: the peer answered with status %d", int32(e.Status))
+	if name := e.Status.applicationName(); name != "" {
+		text += " (" + name + ")"
 	}
-	return fmt.Sprintf("copyrpc: the peer answered with status %d", e.Status)
+	if len(e.Payload) > 0 && utf8.Valid(e.Payload) {
+		text += ": " + string(e.Payload)
+	}
+	return text
 }
+
+// Unwrap returns the status.
+func (e *ReplyError) Unwrap() error { return e.Status }
 
 func newError(op string, status Status) *Error {
 	return &Error{Op: op, Status: status, Message: status.Error()}

@@ -151,7 +151,7 @@ func (w *worker) begun(l *life, calls []*call) (context.Context, context.CancelF
 func (w *worker) callEnded(c *call, reply []byte, err error) {
 	var answer *copyrpc.ReplyError
 	if errors.As(err, &answer) {
-		w.ended(c.id, answer.Status, w.replyVerdict(c, answer.Status, answer.Payload), 0)
+		w.ended(c.id, int32(answer.Status), w.replyVerdict(c, int32(answer.Status), answer.Payload), 0)
 		return
 	}
 	if err == nil {
@@ -217,10 +217,10 @@ func (w *worker) answer(ctx context.Context, request *copyrpc.Request) ([]byte, 
 	}
 	status := statusOf(id)
 	if w.chance(4) { // by itself, instead of by what it returns
-		return nil, request.ReplyStatus(status, reply)
+		return nil, request.ReplyStatus(copyrpc.Status(status), reply)
 	}
 	if status != 0 {
-		return nil, &copyrpc.ReplyError{Status: status, Payload: reply}
+		return nil, &copyrpc.ReplyError{Status: copyrpc.Status(status), Payload: reply}
 	}
 	return reply, nil
 }
