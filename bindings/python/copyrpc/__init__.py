@@ -19,6 +19,7 @@ from ._datagram import HEADER_BYTES, DatagramQueue, Target
 from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._grant import GRANT_BYTES, Grant, GrantPlace
+from ._intercept import InterceptedCall, InterceptedEndpoint, OutgoingCall
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
@@ -31,6 +32,8 @@ from ._records import dtype as _dtype
 from ._region import Region, RegionSlice
 from ._request import PlacedRequest, Request
 from ._reserve import CallReservation, ReplyReservation, Reservation
+from ._router import Router, chain
+from ._status import METHOD_NAMED, Status, method_number
 from ._tags import (
     TAG_HEADER_BYTES,
     TAG_MASK_ALL,
@@ -45,7 +48,6 @@ from ._tags import (
 from ._transfer import Transfer
 from ._work import Received, Source, Work
 from .errors import (
-    HANDLER_FAILED,
     AccessRefused,
     Canceled,
     Closed,
@@ -239,8 +241,9 @@ __all__ = [
     "GRANT_BYTES",
     "Grant",
     "GrantPlace",
-    "HANDLER_FAILED",
     "HEADER_BYTES",
+    "InterceptedCall",
+    "InterceptedEndpoint",
     "Interrupted",
     "InvalidArgument",
     "LANE_COMPARE_SWAP",
@@ -255,6 +258,7 @@ __all__ = [
     "LaneOpArray",
     "Listener",
     "LogEntry",
+    "METHOD_NAMED",
     "Matched",
     "Message",
     "NoDevice",
@@ -271,6 +275,7 @@ __all__ = [
     "OP_REGION",
     "OP_REPLY",
     "OpArray",
+    "OutgoingCall",
     "PlacedRequest",
     "ProtocolError",
     "QUEUE_COMPARE_SWAP",
@@ -312,9 +317,11 @@ __all__ = [
     "ReplyReservation",
     "Request",
     "Reservation",
+    "Router",
     "SharedReceiveQueue",
     "Source",
     "Stats",
+    "Status",
     "SystemCallFailed",
     "TAG_HEADER_BYTES",
     "TAG_MASK_ALL",
@@ -330,12 +337,14 @@ __all__ = [
     "Unsupported",
     "Work",
     "WrongKey",
+    "chain",
     "connect",
     "connect_channel",
     "devices",
     "lane_ops",
     "listen",
     "listen_channels",
+    "method_number",
     "queue_ops",
     "read_tag_header",
     "tag_header",

@@ -17,6 +17,7 @@ from ._datagram import DatagramQueue, Target, target_of_address
 from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._guards import through
+from ._intercept import endpoint_class
 from ._listener import Listener
 from ._native import ffi, lib
 from ._options import (
@@ -166,7 +167,8 @@ class Context(Closing, Pump):
     def _begin_connect(self, address: str, options: Optional[EndpointOptions], arrays: bool) -> Endpoint:
         where = address_bytes(address)
         given = endpoint_options(options)
-        return self._begin(Endpoint, where, given.to_c(MARK if arrays else 0), lambda bits: Endpoint(self, bits, given))
+        kind = endpoint_class(given)
+        return self._begin(kind, where, given.to_c(MARK if arrays else 0), lambda bits: kind(self, bits, given))
 
     def connect(
         self, address: str, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
@@ -209,7 +211,8 @@ class Context(Closing, Pump):
         """Creates an endpoint that connects without rdma_cm. Returns the endpoint and its blob. The
         application carries the blob to the peer, and passes the peer's blob to Endpoint.join."""
         given = endpoint_options(options)
-        return self._offer(Endpoint, given.to_c(0), lambda bits: Endpoint(self, bits, given))
+        kind = endpoint_class(given)
+        return self._offer(kind, given.to_c(0), lambda bits: kind(self, bits, given))
 
     # ---- Channels ----
 

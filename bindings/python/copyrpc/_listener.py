@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from ._door import AskingWithToken, Door
 from ._endpoint import Endpoint
+from ._intercept import endpoint_class
 from ._native import lib
 from ._options import EndpointOptions, endpoint_info, endpoint_options
 from ._records import MARK
@@ -60,7 +61,7 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
         return c_options
 
     def _made(self, bits: int, options: EndpointOptions) -> Endpoint:
-        return Endpoint(self._context, bits, options, self)
+        return endpoint_class(options)(self._context, bits, options, self)
 
     def _known(self, bits: int) -> Optional[Endpoint]:
         return self._context._endpoints.get(bits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._native import ffi, lib
 
@@ -139,8 +139,13 @@ class EndpointOptions:
     lane_depth: int = 0
     #: Ring and batch window have their full size from the start, and do not grow as they are used.
     full_size: bool = False
+    #: Generator functions that go around each call: see copyrpc.OutgoingCall. The first is outermost.
+    interceptors: Sequence[Callable[[Any], Any]] = ()
 
     def to_c(self, user_data: int) -> Any:
+        for interceptor in self.interceptors:
+            if not callable(interceptor):
+                raise TypeError(f"an interceptor is a generator function, not {type(interceptor).__name__}")
         options = connection_options(
             self,
             "crpc_endpoint_options",

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Literal, Optional, Union
 
 from . import _asyncio
 from ._call import Call
@@ -14,11 +14,12 @@ from ._drain import Drain
 from ._guards import take, through
 from ._message import Message
 from ._native import ffi, lib
-from ._options import number, pin, timeout_ns
+from ._options import choice, number, pin, timeout_ns
 from ._records import MARK
 from ._region import RegionSlice, payload_of
 from ._reserve import ReplyReservation, reserve
-from .errors import HANDLER_FAILED, Closed, CopyrpcError, Disconnected, RemoteError, error_of
+from ._status import Status
+from .errors import Closed, CopyrpcError, Disconnected, RemoteError, error_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Payload = Union[Buffer, RegionSlice]
     Answer = Union[Buffer, RegionSlice, None]
     Handler = Callable[["Request"], Answer]
-    AsyncHandler = Callable[["Request"], Awaitable[Answer]]
+    AsyncHandler = Callable[["Request"], Union[Awaitable[Answer], Answer]]
 
 REPLY: int = lib.CRPC_OP_REPLY
 DROP: int = lib.CRPC_OP_DROP
@@ -189,14 +190,18 @@ class Request(Message):
         if isinstance(error, RemoteError):
             status, payload = error.status, error.payload
         else:
-            status, payload = HANDLER_FAILED, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+            status, payload = Status.UNKNOWN, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
             if not (gone and isinstance(error, Disconnected)):
                 _log.error("the handler of a request failed (method %d, from %s)", self.method, self.endpoint, exc_info=error)
         if not self._answered and not gone:
-            try:
-                self.reply(payload[: self.reply_bytes_max], status)
-            except CopyrpcError:
-                pass  # the peer has gone, and will not miss it
+            self._refuse(status, payload)
+
+    def _refuse(self, status: int, payload: bytes) -> None:
+        """Answers with an error, as much of it as the caller takes."""
+        try:
+            self.reply(payload[: self.reply_bytes_max], status)
+        except CopyrpcError:
+            pass  # the peer has gone, and will not miss it
 
     def _let_go(self) -> None:
         """An exception ends what was done with the request. May be called again if it was cut."""
@@ -272,6 +277,8 @@ class Requests:
         self._queue: deque[Request] = deque()
         self._stopped = False
         self._grace: Optional[float] = None  # of stop()
+        #: Requests that aserve(overload="refuse") has answered with Status.RESOURCE_EXHAUSTED.
+        self.overloaded = 0
 
     def _over(self) -> bool:
         """Tells whether no more requests can come."""
@@ -413,11 +420,14 @@ class Requests:
                     through(self._put_back, held)
                 raise
 
-    async def aserve(self, handler: AsyncHandler, *, requests_max: int = 1024) -> None:
+    async def aserve(self, handler: AsyncHandler, *, requests_max: int = 1024, overload: Literal["wait", "refuse"] = "wait") -> None:
         """Does the same as serve, for coroutines. Each request gets a task of its own. At most
-        `requests_max` tasks run at once; other requests wait in the queue. The task of a request whose caller waits no more is
-        canceled. When aserve ends, it cancels the tasks that still run, and waits until they have ended; see stop()."""
+        `requests_max` tasks run at once. Other requests wait in the queue; with overload="refuse",
+        they are answered with Status.RESOURCE_EXHAUSTED at once, without a task, and counted in
+        `overloaded`. The task of a request whose caller waits no more is canceled. When aserve ends, it
+        cancels the tasks that still run, and waits until they have ended; see stop()."""
         number(requests_max, "requests_max", 1, 0xFFFFFFFF)
+        refuse = choice(overload, "overload", {"wait": 0, "refuse": 1})
         tasks: dict[asyncio.Task[None], Request] = {}
 
         def has_room() -> bool:
@@ -439,13 +449,16 @@ class Requests:
         self._pump._tasks.append(tasks)
         try:
             while True:
-                if len(tasks) >= requests_max:
+                if len(tasks) >= requests_max and not refuse:
                     await _asyncio.wait(self._pump, has_room)
                 request = await self.areceive()
                 if request is None:
                     if self._grace is not None:
                         await Drain(self, self._take_grace()).arun(list(tasks))
                     return
+                if len(tasks) >= requests_max and refuse:
+                    await self._overload(request)
+                    continue
                 task = asyncio.ensure_future(self._answer_by(handler, request))
                 tasks[task] = request
                 task.add_done_callback(ended)
@@ -459,10 +472,19 @@ class Requests:
             await asyncio.gather(*running, return_exceptions=True)
             self._pump._tasks.remove(tasks)
 
+    async def _overload(self, request: Request) -> None:
+        """Answers a request that would be one too many."""
+        self.overloaded += 1
+        with request:
+            await _asyncio.ready(self._pump)
+            request._refuse(Status.RESOURCE_EXHAUSTED, b"the server has as many requests open as it takes: try again later")
+
     async def _answer_by(self, handler: AsyncHandler, request: Request) -> None:
         with request:
             try:
-                answer = await handler(request)
+                answer: Any = handler(request)
+                if hasattr(answer, "__await__"):
+                    answer = await answer
                 if not request._answered:
                     await _asyncio.ready(self._pump)
                     request.reply(b"" if answer is None else answer)

@@ -7,12 +7,13 @@ for RemoteError. .errno is from the failed system call, or the closest value, or
 from __future__ import annotations
 
 import errno
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._native import ffi, lib
+from ._status import Status, standard
 
-#: The status of a reply whose handler failed; its payload is a text. The Go binding uses the same.
-HANDLER_FAILED = 1
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class CopyrpcError(Exception):
@@ -161,20 +162,29 @@ class RemoteError(CopyrpcError):
     """The peer's application answered with a status above 0. A handler raises it to give such an
     answer.
 
-    .payload is the payload of the answer. If the status is HANDLER_FAILED, it is the text of the
-    handler's exception."""
+    .status is one of Status, or an application's own number. .payload is the payload of the answer: of
+    Status.UNKNOWN, which an exception in a handler becomes, it is the exception's text. A str is sent as UTF-8."""
 
     payload: bytes
 
-    def __init__(self, status: int, payload: bytes = b"") -> None:
+    def __init__(self, status: int, payload: Union[Buffer, str] = b"") -> None:
         if not isinstance(status, int) or isinstance(status, bool) or not 0 < status <= 0x7FFFFFFF:
             raise ValueError(f"the status of an application's error is 1 to {0x7FFFFFFF}, not {status!r}")
-        self.payload = bytes(payload)
-        if status == HANDLER_FAILED and self.payload:
-            message = "the peer's handler failed: " + self.payload.decode("utf-8", "replace")
-        else:
-            message = f"the peer answered with status {status}"
+        status = standard(status)
+        self.payload = payload.encode("utf-8", "replace") if isinstance(payload, str) else bytes(payload)
+        message = f"the peer answered with status {status:d}"
+        if isinstance(status, Status):
+            message += f" ({status.name})"
+        try:
+            message += ": " + self.payload.decode() if self.payload else ""
+        except UnicodeDecodeError:  # it is no text
+            pass
         super().__init__(message, status)
+
+    @property
+    def status_name(self) -> str:
+        """The name of the status, e.g. "NOT_FOUND"; of an application's own, its number."""
+        return self.status.name if isinstance(self.status, Status) else str(self.status)
 
     def __reduce__(self) -> Any:
         return (RemoteError, (self.status, self.payload))

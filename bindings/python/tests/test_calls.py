@@ -70,7 +70,7 @@ def test_a_status_of_the_application(endpoint):
 def test_a_handler_that_raises_answers_and_lives(endpoint):
     with pytest.raises(copyrpc.RemoteError) as caught:
         endpoint.call(b"x", method=FAIL)
-    assert caught.value.status == copyrpc.HANDLER_FAILED
+    assert caught.value.status == copyrpc.Status.UNKNOWN
     assert "ValueError: the handler's own trouble: \u00fc" in caught.value.message
     assert endpoint.call(b"still there") == b"still there"
 
