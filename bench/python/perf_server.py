@@ -12,7 +12,7 @@ import copyrpc
 
 SIZED = 1
 COMPLETIONS = 1024
-REFUSED = 1
+REFUSED = copyrpc.Status.OUT_OF_RANGE
 RING_BYTES = 4 << 20
 
 

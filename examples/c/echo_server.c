@@ -55,9 +55,9 @@ static void echo(crpc_context *context, const crpc_completion *request)
                      .payload_bytes = request->payload_bytes};
     int32_t reason;
     if (request->payload_bytes > request->reply_bytes_max) {
-        /* The client left no room for an answer this long: tell it so with a status of our own. */
+        /* The client left no room for an answer this long: tell it so. */
         reply.payload_bytes = 0;
-        reply.status = 1;
+        reply.status = CRPC_STATUS_OUT_OF_RANGE;
     }
     crpc_submit(context, &reply, 1, (const void *)(uintptr_t)request->payload,
                 request->payload_bytes, &reason);

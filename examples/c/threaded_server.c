@@ -78,7 +78,7 @@ static void echo(struct worker *worker, const crpc_completion *request)
                      .payload_bytes = request->payload_bytes};
     if (request->payload_bytes > request->reply_bytes_max) {
         reply.payload_bytes = 0;
-        reply.status = 1;
+        reply.status = CRPC_STATUS_OUT_OF_RANGE;
     }
     crpc_submit(worker->context, &reply, 1, (const void *)(uintptr_t)request->payload,
                 request->payload_bytes, NULL);

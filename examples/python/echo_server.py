@@ -11,8 +11,8 @@ import copyrpc
 
 def echo(request):
     if len(request) > request.reply_bytes_max:
-        # The client left no room for an answer this long: tell it so with a status of our own.
-        raise copyrpc.RemoteError(2)
+        # The client left no room for an answer this long: tell it so.
+        raise copyrpc.RemoteError(copyrpc.Status.OUT_OF_RANGE)
     return request.payload
 
 

@@ -30,7 +30,7 @@ import numpy
 import copyrpc
 
 LIST, GRANT, SUMS, RELEASE = 1, 2, 3, 4  # methods of the server
-BAD_REQUEST = 100
+BAD_REQUEST = copyrpc.Status.INVALID_ARGUMENT
 BLOCKS_MAX = 1000  # that a client asks for at once: a lane has 1024 grants
 SUMS_MAX = 4096  # rows whose checksums it asks for at once
 REPLY_BYTES = 1 << 16
@@ -122,7 +122,7 @@ class Server:
             return self.grant(request.endpoint, asked)
         if request.method == SUMS:
             return self.sums(asked)
-        raise copyrpc.RemoteError(BAD_REQUEST, b"there is no such method")
+        raise copyrpc.RemoteError(copyrpc.Status.UNIMPLEMENTED, b"there is no such method")
 
 
 def arrays_of(options):

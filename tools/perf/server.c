@@ -84,7 +84,7 @@ static void answer(struct server *server, const crpc_completion *request)
     }
     if (reply.payload_bytes > request->reply_bytes_max) {
         reply.payload_bytes = 0;
-        reply.status = 1;
+        reply.status = CRPC_STATUS_OUT_OF_RANGE;
     }
     if (payload == server->filler && server->region.bits && reply.payload_bytes > 0) {
         send_from_region(server, &reply);

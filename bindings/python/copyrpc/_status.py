@@ -5,7 +5,7 @@ import asyncio
 import enum
 from typing import Optional, Union
 
-from ._native import lib
+from ._native import ffi, lib
 from ._options import number
 
 
@@ -31,6 +31,12 @@ class Status(enum.IntEnum):
     DATA_LOSS = lib.CRPC_STATUS_DATA_LOSS  #: data is lost or damaged
     UNAUTHENTICATED = lib.CRPC_STATUS_UNAUTHENTICATED  #: the server does not know who the caller is
 
+    def __str__(self) -> str:  # which would be a number or not, as Python's version has it
+        return self.name
+
+    def __format__(self, form: str) -> str:
+        return format(int(self) if form else self.name, form)
+
     @staticmethod
     def of(error: Optional[BaseException]) -> int:
         """Says any exception in these terms, for programs and metrics that know only these: OK for None, what the peer has
@@ -55,6 +61,12 @@ _standard = {status.value: status for status in Status}
 def standard(status: int) -> int:
     """The number as one of Status, if it is one."""
     return _standard.get(status, status)
+
+
+def standard_name(status: int) -> Optional[str]:
+    """What the library calls the status, which may know more of them than Status; None if it is an application's own."""
+    name = ffi.string(lib.crpc_application_status_name(status)).decode()
+    return None if name == "?" else str(name)
 
 
 #: The least number of a method that has a name.

@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._native import ffi, lib
-from ._status import Status, standard
+from ._status import standard, standard_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -173,8 +173,9 @@ class RemoteError(CopyrpcError):
         status = standard(status)
         self.payload = payload.encode("utf-8", "replace") if isinstance(payload, str) else bytes(payload)
         message = f"the peer answered with status {status:d}"
-        if isinstance(status, Status):
-            message += f" ({status.name})"
+        name = standard_name(status)
+        if name is not None:
+            message += f" ({name})"
         try:
             message += ": " + self.payload.decode() if self.payload else ""
         except UnicodeDecodeError:  # it is no text
@@ -184,7 +185,7 @@ class RemoteError(CopyrpcError):
     @property
     def status_name(self) -> str:
         """The name of the status, e.g. "NOT_FOUND"; of an application's own, its number."""
-        return self.status.name if isinstance(self.status, Status) else str(self.status)
+        return standard_name(self.status) or str(int(self.status))
 
     def __reduce__(self) -> Any:
         return (RemoteError, (self.status, self.payload))

@@ -1,6 +1,8 @@
 """What services are made of: statuses, routers, interceptors, and what becomes of requests that are too many."""
 import asyncio
+import os
 import pickle
+import re
 import threading
 
 import pytest
@@ -46,6 +48,7 @@ def test_statuses_are_those_of_c():
     assert {status.name: status.value for status in Status} == names
     for status in Status:
         assert copyrpc._native.ffi.string(lib.crpc_application_status_name(status)).decode() == status.name
+    assert (str(Status.NOT_FOUND), f"{Status.NOT_FOUND} {Status.NOT_FOUND:03d}") == ("NOT_FOUND", "NOT_FOUND 005")
     assert Status.NOT_FOUND == 5 and Status.UNAUTHENTICATED == 16
 
 
@@ -74,6 +77,17 @@ def test_status_of():
     ):
         assert Status.of(error) == status
     assert Status.of(copyrpc.RemoteError(10)) is Status.ABORTED
+
+
+def test_the_page_has_the_tables():
+    with open(os.path.join(os.environ["TEST_SOURCE"], "docs/services.md")) as page:
+        text = page.read()
+    statuses = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| .+ \|$", text, re.M)
+    assert statuses == [(str(status.value), status.name) for status in Status]
+    errors = re.findall(r"^\| `(CRPC_E_\w+)` \| ([A-Z_]+) \| .+ \|$", text, re.M)
+    numbers = {name: getattr(lib, name) for name in dir(lib) if name.startswith("CRPC_E_")}
+    assert [name for name, _ in errors] == sorted(numbers, key=lambda name: -numbers[name])
+    assert dict(errors) == {name: Status(lib.crpc_application_status(number)).name for name, number in numbers.items()}
 
 
 def test_a_handler_answers_with_a_status(serving):
