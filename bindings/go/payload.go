@@ -49,7 +49,7 @@ func (from origin) unuse() {
 // ReplyBuffer answers the request with a part of a region, which the device reads there: nothing is copied. (Less than 2 KiB is
 // copied all the same.) The caller sees the status, 0 or above, as with ReplyStatus. ReplyBuffer returns when the device has the
 // payload; then the memory may change.
-func (request *Request) ReplyBuffer(status int32, from Buffer) error {
+func (request *Request) ReplyBuffer(status Status, from Buffer) error {
 	const op = "reply"
 	if status < 0 {
 		return errorf(op, ErrInvalid, "the status is %d; those below 0 are the library's", status)
@@ -81,7 +81,7 @@ func (request *Request) ReplyBuffer(status int32, from Buffer) error {
 		return err
 	}
 	place, _ := c.opened(&c.answers).next(nil)
-	*place = Op{Opcode: OpReply, Status: status, Endpoint: EndpointHandle(c.handle), UserData: userData, Token: request.token}
+	*place = Op{Opcode: OpReply, Status: int32(status), Endpoint: EndpointHandle(c.handle), UserData: userData, Token: request.token}
 	where.use(place)
 	c.enlist()
 	c.mutex.Unlock()

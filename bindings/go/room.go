@@ -50,7 +50,7 @@ func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
 
 // Reserve reserves `bytes` of room for the reply to the request, as [Endpoint.Reserve] does for a call. The request is answered by
 // Commit. After Abort it is unanswered.
-func (request *Request) Reserve(status int32, bytes int) (*Reservation, error) {
+func (request *Request) Reserve(status Status, bytes int) (*Reservation, error) {
 	c := request.connection
 	switch {
 	case c == nil || request.answered.Load():
@@ -61,7 +61,7 @@ func (request *Request) Reserve(status int32, bytes int) (*Reservation, error) {
 		return nil, errorf(opReserve, ErrTooBig, "the reply has %d bytes; the caller accepts at most %d", bytes, request.ReplyBytesMax)
 	}
 	r := &Reservation{connection: c, request: request}
-	err := r.begin(Op{Opcode: OpReply, Flags: OpQuiet, Status: status, Token: request.token, PayloadBytes: uint32(bytes)})
+	err := r.begin(Op{Opcode: OpReply, Flags: OpQuiet, Status: int32(status), Token: request.token, PayloadBytes: uint32(bytes)})
 	if err != nil {
 		return nil, err
 	}

@@ -537,7 +537,8 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
     request->waits_ns = done->user_data;
     if (*endpoint->mode) {
         crpc_op op = answer_op(request, *endpoint->mode == 'd' ? CRPC_OP_DROP : CRPC_OP_REPLY,
-                               *endpoint->mode == 'f', /* as bindings do when a handler failed */
+                               *endpoint->mode == 'f' ? CRPC_STATUS_UNKNOWN
+                                                      : CRPC_STATUS_OK, /* as bindings do */
                                *endpoint->mode == 'e' ? done->payload_bytes : 0);
         submit(&op, (const void *)(uintptr_t)done->payload);
         arenas_return(done);

@@ -128,7 +128,7 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (said,
 		return told(request.Payload), nil
 	case verb == "reserve":
 		return nil, r.reserve(l, request, func(_ copyrpc.Call, bytes int) (*copyrpc.Reservation, error) {
-			return request.Reserve(int32(l.number("status")), bytes)
+			return request.Reserve(copyrpc.Status(l.number("status")), bytes)
 		})
 	case verb == "drop" && l["not_started"] == "1":
 		return nil, request.DropNotStarted()
@@ -141,13 +141,13 @@ func (r *runner) ofRequest(request *copyrpc.Request, verb string, l line) (said,
 		return nil, nil
 	case verb == "reply" && l["region"] != "":
 		data := payload(l.number("length"), l.number("seed"))
-		return nil, request.ReplyBuffer(int32(l.number("status")), r.inRegion(l, l.number("offset"), data))
+		return nil, request.ReplyBuffer(copyrpc.Status(l.number("status")), r.inRegion(l, l.number("offset"), data))
 	case verb == "reply" && l["after"] == "1":
 		return nil, request.ReplyAfter(r.ctx, payload(l.number("length"), l.number("seed")))
 	case verb == "reply" && l["echo"] == "1":
 		return nil, request.Reply(request.Payload)
 	case verb == "reply":
-		return nil, request.ReplyStatus(int32(l.number("status")), payload(l.number("length"), l.number("seed")))
+		return nil, request.ReplyStatus(copyrpc.Status(l.number("status")), payload(l.number("length"), l.number("seed")))
 	}
 	return nil, errNoVerb
 }

@@ -197,7 +197,7 @@ func (r *runner) take(it *peer, request *copyrpc.Request) {
 	}
 	defer request.Release()
 	if answer, err := handle(request, mode); err != nil { // it came before Serve had begun
-		request.ReplyStatus(copyrpc.StatusHandlerFailed, nil)
+		request.ReplyStatus(copyrpc.StatusUnknown, nil)
 	} else if mode == "echo" {
 		request.Reply(answer)
 	}

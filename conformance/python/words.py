@@ -30,7 +30,7 @@ def options_of(token="", key="", **options):
 
 def status_of(error):
     if isinstance(error, copyrpc.RemoteError):
-        return error.status
+        return int(error.status)
     if isinstance(error, asyncio.CancelledError):
         return "CRPC_E_CANCELED"
     # What Python itself says of arguments of a wrong kind.
