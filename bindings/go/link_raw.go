@@ -184,14 +184,21 @@ func (r *RawContext) disconnect(kind linkKind, op string, handle uint64, limit t
 	if r == nil || r.handle == nil {
 		return newError(op, ErrClosed)
 	}
-	if limit < 0 {
-		return errorf(op, ErrInvalid, "the timeout is %v; a time cannot be negative", limit)
-	}
-	timeout := C.uint64_t(limit)
-	if limit == Forever {
-		timeout = C.CRPC_FOREVER
+	timeout, err := leaveTimeout(op, limit)
+	if err != nil {
+		return err
 	}
 	return asError(op, C.copyrpc_go_disconnect(kind, r.handle, C.uint64_t(handle), timeout), nil)
+}
+
+func leaveTimeout(op string, limit time.Duration) (C.uint64_t, error) {
+	if limit < 0 {
+		return 0, errorf(op, ErrInvalid, "the timeout is %v; a time cannot be negative", limit)
+	}
+	if limit == Forever {
+		return C.CRPC_FOREVER, nil
+	}
+	return C.uint64_t(limit), nil
 }
 
 func (r *RawContext) close(kind linkKind, op string, handle uint64) error {

@@ -336,6 +336,22 @@ func (r *RawContext) CloseListener(listener ListenerHandle) error {
 	return r.ask("close listener", func() C.int32_t { return C.crpc_listener_close(r.handle, listener.c()) })
 }
 
+// DrainListener closes the listener, and disconnects gracefully what has come by it: each of these yields a
+// CompletionDisconnected. It returns how many they are.
+func (r *RawContext) DrainListener(listener ListenerHandle, limit time.Duration) (count int, err error) {
+	const op = "drain listener"
+	timeout, err := leaveTimeout(op, limit)
+	if err != nil {
+		return 0, err
+	}
+	err = r.ask(op, func() C.int32_t {
+		drained := C.crpc_listener_drain(r.handle, listener.c(), timeout)
+		count = max(int(drained), 0)
+		return drained
+	})
+	return count, err
+}
+
 func (endpoint EndpointHandle) c() C.crpc_endpoint {
 	return C.crpc_endpoint{bits: C.uint64_t(endpoint)}
 }

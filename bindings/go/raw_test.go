@@ -232,3 +232,18 @@ func TestRawRetain(t *testing.T) {
 		t.Fatal(status.Name())
 	}
 }
+
+func TestRawDrainListener(t *testing.T) {
+	raw, err := copyrpc.OpenRaw(copyrpc.RawSizes{})
+	check(t, err)
+	defer raw.Close()
+	listener, err := raw.Listen(host()+":0", 1)
+	check(t, err)
+	count, err := raw.DrainListener(listener, copyrpc.Forever)
+	check(t, err)
+	if count != 0 {
+		t.Fatalf("%d connections of a listener that nobody has connected to", count)
+	}
+	_, err = raw.DrainListener(listener, copyrpc.Forever)
+	is(t, err, copyrpc.ErrStale)
+}
