@@ -39,6 +39,7 @@ static struct {
 } entries[ENTRIES];
 
 static volatile sig_atomic_t stop;
+static uint32_t clients; /* that are connected */
 
 static void on_signal(int signal)
 {
@@ -171,34 +172,67 @@ static void answer_request(crpc_context *context, const crpc_completion *request
     crpc_submit(context, &reply, 1, answer.payload, answer.bytes, NULL);
 }
 
-static void serve(crpc_context *context)
+/* What comes when this server is about to stop: its client can send it again elsewhere. */
+static void drop_request(crpc_context *context, const crpc_completion *request)
+{
+    crpc_op drop = {.opcode = CRPC_OP_DROP,
+                    .flags = CRPC_OP_QUIET,
+                    .status = CRPC_E_NOT_STARTED,
+                    .endpoint = request->endpoint,
+                    .token = request->token};
+    crpc_submit(context, &drop, 1, NULL, 0, NULL);
+}
+
+static void take(crpc_context *context, const crpc_completion *completion)
+{
+    switch (completion->kind) {
+    case CRPC_COMPLETION_CONNECT_REQUEST:
+        if (crpc_endpoint_accept(context, completion->endpoint, NULL, NULL) < 0) {
+            crpc_endpoint_close(context, completion->endpoint);
+        }
+        break;
+    case CRPC_COMPLETION_REQUEST:
+        if (stop) {
+            drop_request(context, completion);
+        } else {
+            answer_request(context, completion);
+        }
+        break;
+    case CRPC_COMPLETION_CONNECTED:
+        if (completion->status < 0 || stop) {
+            crpc_endpoint_close(context, completion->endpoint);
+        } else {
+            clients++;
+        }
+        break;
+    case CRPC_COMPLETION_DISCONNECTED:
+        crpc_endpoint_close(context, completion->endpoint);
+        clients--;
+        break;
+    }
+}
+
+static void turn(crpc_context *context)
 {
     static crpc_completion completions[BATCH];
+    int32_t count = crpc_poll(context, completions, BATCH);
+    for (int32_t i = 0; i < count; i++) {
+        take(context, &completions[i]);
+    }
+    if (!count) {
+        crpc_wait(context, 200000000); /* a signal may come just before it */
+    }
+}
+
+/* Until it is told to stop. Then nobody else can connect, and its clients leave: those that do not are cut off after 5 s. */
+static void serve(crpc_context *context, crpc_listener listener)
+{
     while (!stop) {
-        int32_t count = crpc_poll(context, completions, BATCH);
-        for (int32_t i = 0; i < count; i++) {
-            switch (completions[i].kind) {
-            case CRPC_COMPLETION_CONNECT_REQUEST:
-                if (crpc_endpoint_accept(context, completions[i].endpoint, NULL, NULL) < 0) {
-                    crpc_endpoint_close(context, completions[i].endpoint);
-                }
-                break;
-            case CRPC_COMPLETION_REQUEST:
-                answer_request(context, &completions[i]);
-                break;
-            case CRPC_COMPLETION_CONNECTED:
-                if (completions[i].status < 0) {
-                    crpc_endpoint_close(context, completions[i].endpoint);
-                }
-                break;
-            case CRPC_COMPLETION_DISCONNECTED:
-                crpc_endpoint_close(context, completions[i].endpoint);
-                break;
-            }
-        }
-        if (!count) {
-            crpc_wait(context, 200000000); /* a signal may come just before it */
-        }
+        turn(context);
+    }
+    crpc_listener_drain(context, listener, 5000000000);
+    while (clients > 0) {
+        turn(context);
     }
 }
 
@@ -226,6 +260,6 @@ int main(int argc, char **argv)
     crpc_listener_get_info(context, listener, &info);
     printf("listening on %s\n", info.address);
     fflush(stdout);
-    serve(context);
+    serve(context, listener);
     return crpc_context_close(context) < 0;
 }
