@@ -144,6 +144,7 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
     if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
         shown->completed = queue_pair->completed;
         queue_pair->failed = true;
+        queue_pair->place = NULL;
     }
     if (taken->queue_pair->dynamic.initiator && !taken->receive) {
         initiator_done(nic, taken->queue_pair->dynamic.initiator, shown->kind);

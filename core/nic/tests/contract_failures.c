@@ -34,6 +34,7 @@ static void expect_death(struct pair *pair, enum nic_error cause)
     assert_int_equal(first->status, cause);
     assert_int_equal(first->queue_pair_number, pair->sender->number);
     assert_true(pair->sender->failed);
+    assert_null(pair->sender->place); /* and so nothing is written, which would be discarded */
 
     struct nic_transfer write = pair_write(pair, 0, 0, 16, 0);
     send_one(pair, &write, NIC_POST_SIGNALED);
