@@ -231,6 +231,25 @@ static void a_request_after_leave(void **state)
     expect_end();
 }
 
+/* By itself, and when all else is done: by the shortest way that it may take. */
+static void a_request_alone_after_leave(void **state)
+{
+    (void)state;
+    struct batch fin = {
+        .header = {.bytes = 32, .flags = WIRE_BATCH_FIN}, .immediate = 1, .bytes = 32};
+    malformed_send(&pair, &fin, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        pair_poll(&pair, 0);
+    }
+    struct batch batch = malformed_good_requests(&pair);
+    batch.header.sequence = 1;
+    batch.header.message_count = 1;
+    batch.header.bytes = batch.bytes = 64;
+    batch.immediate = 2;
+    malformed_send(&pair, &batch, 32);
+    expect_end();
+}
+
 static void leave_twice(void **state)
 {
     (void)state;
@@ -461,6 +480,7 @@ int main(void)
     ADD(a_peer_that_uses_up_the_receives_ends_with_the_next_poll);
     ADD(more_requests_than_the_limit);
     ADD(a_request_after_leave);
+    ADD(a_request_alone_after_leave);
     ADD(leave_twice);
     ADD(a_mailbox_with_another_nonce);
     ADD(a_mailbox_that_grants_too_much_room);
