@@ -165,6 +165,15 @@ static inline struct rpc_endpoint *lone_arrival(const struct rpc_engine *engine)
                : NULL;
 }
 
+/* A poll that gives nothing may have read words, or responses that nobody waits for any more. Its caller may sleep now, and the peer
+ * wait for the room that they took: there are no views that it would have to be kept for. */
+static inline void release_unseen(struct rpc_engine *engine)
+{
+    if (unlikely(!chain_empty(&engine->release))) {
+        release_all(engine);
+    }
+}
+
 /* What comes behind arrivals. */
 static inline uint32_t take_late(struct rpc_engine *engine, crpc_completion *completions,
                                  struct output *output)
@@ -174,11 +183,12 @@ static inline uint32_t take_late(struct rpc_engine *engine, crpc_completion *com
         emit_after(engine, output);
     }
     assert(engine->links.attention || !rest_waits(engine));
-    flush_work(engine); /* limits that have just come may let something go */
     uint32_t count = (uint32_t)(output->next - completions);
     if (count == 0) {
         engine->retired.polls_empty++;
+        release_unseen(engine);
     }
+    flush_work(engine); /* limits that have just come may let something go */
     engine->links.now_ns = 0;
     return count;
 }

@@ -500,6 +500,87 @@ static void what_is_not_agreed_is_reserved(void **state)
     }
 }
 
+/* ---- Whoever polls and finds nothing sleeps --------------------------------------------------- */
+
+/* A word about what was answered gives no completion. Its room must not wait for a poll that nothing brings. */
+static void words_that_give_nothing_make_room_at_once(void **state)
+{
+    (void)state;
+    const struct rpc_endpoint *victim = end_of(0);
+    for (uint32_t i = 0; i < victim->options.batch_window; i++) {
+        send_word(word_about(i), i, i * 64);
+    }
+    assert_int_equal(pair_poll(&pair, 0), 0);
+    assert_int_equal(victim->in.mailbox->batch_limit, 2 * victim->options.batch_window);
+    assert_int_equal(victim->in.mailbox->request_limit,
+                     victim->in.request_share + victim->options.batch_window * wire_charge(0));
+    assert_true(chain_empty(&pair.engine[0]->release));
+}
+
+/* The same with a word that comes alone, and an honest peer: it must be able to call. */
+static void a_peer_that_sleeps_is_reached(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    options.batch_window = 1;
+    pair_close(&pair);
+    pair_open(&pair, NULL);
+    pair_connect(&pair, &options, &options);
+    assert_int_equal(call(1, 16, 0), CRPC_OK);
+    const crpc_completion request = take_request();
+    pair_poll(&pair, 1);
+    cancel(1);
+    for (uint32_t i = 0; i < 30 && end_of(0)->out.batches_sent < 2; i++) {
+        pair.clock_ns += MS;
+        pair_poll(&pair, 0);
+    }
+    assert_int_equal(end_of(0)->out.batches_sent, 2);
+    drop(&request, 0);
+    assert_int_equal(pair_poll(&pair, 1), 0); /* it goes to sleep */
+    assert_int_equal(call(2, 16, 0), CRPC_OK);
+    for (uint32_t i = 0; i < 30; i++) {
+        pair.clock_ns += MS;
+        pair_poll(&pair, 0);
+    }
+    assert_int_equal(end_of(0)->out.batches_sent, 3);
+    take_request();
+}
+
+/* Likewise responses that nobody waits for. */
+static void late_responses_make_room_at_once(void **state)
+{
+    (void)state;
+    crpc_endpoint_options options = pair_options();
+    options.batch_window = 1;
+    pair_close(&pair);
+    pair_open(&pair, NULL);
+    pair_connect(&pair, &options, &options);
+    assert_int_equal(call(1, 16, 0), CRPC_OK);
+    assert_int_equal(call(2, 16, 0), CRPC_OK);
+    crpc_completion requests[2];
+    requests[0] = take_request();
+    pair_poll(&pair, 1);
+    for (uint32_t i = 0; i < 30 && end_of(0)->out.batches_sent < 2; i++) {
+        pair.clock_ns += MS;
+        pair_poll(&pair, 0);
+    }
+    requests[1] = take_request();
+    pair_poll(&pair, 1);
+    cancel(1);
+    expect_abandoned(&requests[0], CRPC_E_CANCELED);
+    drop(&requests[0], 0);
+    pair_poll(&pair, 1);
+    assert_int_equal(pair_poll(&pair, 0), 0); /* it goes to sleep */
+    assert_int_equal(end_of(0)->stats.late_responses, 1);
+    drop(&requests[1], 0);
+    for (uint32_t i = 0; i < 30; i++) {
+        pair.clock_ns += MS;
+        pair_poll(&pair, 1);
+    }
+    assert_int_equal(pair_poll(&pair, 0), 1);
+    assert_int_equal(pair.seen[0].entries[0].user_data, 2);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
@@ -520,6 +601,9 @@ int main(void)
         TEST(words_are_charged),
         TEST(a_word_after_leave),
         TEST(what_is_not_agreed_is_reserved),
+        TEST(words_that_give_nothing_make_room_at_once),
+        TEST(a_peer_that_sleeps_is_reached),
+        TEST(late_responses_make_room_at_once),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
