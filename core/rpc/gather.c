@@ -268,6 +268,7 @@ static void end_wait(struct rpc_endpoint *endpoint)
 {
     endpoint->gather.waits = false;
     rpc_set_bars(endpoint);
+    rpc_abandon_look(endpoint); /* which it kept out; nobody else may come for an empty batch */
     if (endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);
     }

@@ -439,6 +439,7 @@ void endpoint_flush(struct rpc_endpoint *endpoint)
 __attribute__((cold, noinline)) void rpc_report_room(struct rpc_endpoint *endpoint)
 {
     endpoint->out.refused_for_limit = false;
+    rpc_abandon_look(endpoint); /* before the application takes the room again, and again */
     link_report(&endpoint->link, LINK_EVENT_ROOM);
 }
 

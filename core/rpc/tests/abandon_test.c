@@ -581,6 +581,38 @@ static void late_responses_make_room_at_once(void **state)
     assert_int_equal(pair.seen[0].entries[0].user_data, 2);
 }
 
+/* ---- What else lets a word go ------------------------------------------------------------------ */
+
+/* A program that calls as much as the limit allows does not keep it out: it is said before that hears of room. */
+static void room_is_for_words_first(void **state)
+{
+    (void)state;
+    uint64_t calls = 0;
+    while (call(calls, 224, 0) == CRPC_OK) {
+        calls++;
+    }
+    while (call(calls, 0, 0) == CRPC_OK) {
+        calls++;
+    }
+    pair_poll(&pair, 0);
+    assert_int_equal(pair_poll(&pair, 1), calls);
+    crpc_completion requests[2] = {pair.seen[1].entries[0], pair.seen[1].entries[1]};
+    cancel(0);
+    pair_poll(&pair, 0);
+    pair_poll(&pair, 0);
+    assert_false(list_empty(&end_of(0)->calls.telling));
+    assert_true(end_of(0)->link.refused);
+    pair_poll(&pair, 1);
+    drop(&requests[1], 0); /* the limit comes with it */
+    pair_poll(&pair, 1);
+    pair_poll(&pair, 0);
+    assert_true(list_empty(&end_of(0)->calls.telling));
+    pair_poll(&pair, 1);
+    const crpc_completion *told = pair_find(&pair, 1, CRPC_COMPLETION_ABANDONED);
+    assert_non_null(told);
+    assert_int_equal(told->token, requests[0].token);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
@@ -604,6 +636,7 @@ int main(void)
         TEST(words_that_give_nothing_make_room_at_once),
         TEST(a_peer_that_sleeps_is_reached),
         TEST(late_responses_make_room_at_once),
+        TEST(room_is_for_words_first),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

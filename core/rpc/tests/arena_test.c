@@ -286,6 +286,57 @@ static void a_call_that_ends_before_it_leaves(void **state)
     arenas_request(&arenas, 1, 9000, true);
 }
 
+/* As long as its device does nothing, so that no batch leaves. */
+static void fill_send_queue(struct rpc_endpoint *endpoint)
+{
+    struct nic_queue_pair *queue_pair = endpoint->link.queue_pair;
+    const struct nic_transfer read = {
+        .local_address = (uint64_t)(uintptr_t)ring_landing(&endpoint->in.ring),
+        .remote_address = endpoint->peer.ring_address + 2 * endpoint->peer.ring_bytes,
+        .bytes = sizeof(struct wire_mailbox),
+        .local_key = endpoint->in.ring.landing_key,
+        .remote_key = endpoint->peer.ring_key};
+    memory_fabric_stall(queue_pair, 20);
+    while (nic_send_room(queue_pair) > 1) {
+        queue_pair->operations->post_read(queue_pair, &read, NIC_POST_SIGNALED);
+    }
+    queue_pair->operations->ring_doorbell(queue_pair);
+}
+
+/* Nothing could be said behind it. When it is taken out, nothing is left in the batch that would be sent later. */
+static void what_waited_behind_it_is_said(void **state)
+{
+    (void)state;
+    struct pair *pair = &arenas.pair;
+    struct rpc_endpoint *caller = arenas_end(&arenas, 0);
+    arenas_tell(&arenas, 1);
+    assert_int_equal(pair_call(pair, 0, 0, 50, 16, 1, 8), CRPC_OK);
+    pair_poll(pair, 1);
+    const crpc_completion *request = pair_find(pair, 1, CRPC_COMPLETION_REQUEST);
+    assert_non_null(request);
+    const uint64_t token = request->token;
+    pair_poll(pair, 0);
+    fill_send_queue(caller);
+    assert_int_equal(arenas_call(&arenas, 7, 9000, 0), CRPC_OK);
+    assert_true(caller->gather.waits);
+    const crpc_op cancels[] = {{.opcode = CRPC_OP_CANCEL, .token = 50},
+                               {.opcode = CRPC_OP_CANCEL, .token = 7}};
+    assert_int_equal(rpc_cancel(caller, &cancels[0]), CRPC_OK);
+    pair_poll(pair, 0);
+    assert_false(list_empty(&caller->calls.telling));
+    assert_int_equal(rpc_cancel(caller, &cancels[1]), CRPC_OK);
+    assert_false(caller->gather.waits);
+    const crpc_completion *told = NULL;
+    for (uint32_t i = 0; i < 40 && !told; i++) {
+        pair->clock_ns += MS;
+        pair_poll(pair, 0);
+        pair_poll(pair, 1);
+        told = pair_find(pair, 1, CRPC_COMPLETION_ABANDONED);
+    }
+    assert_non_null(told);
+    assert_int_equal(told->token, token);
+}
+
 /* The response of a call that has ended takes no place. */
 static void a_late_response(void **state)
 {
@@ -393,6 +444,7 @@ int main(void)
         TEST(giving_back_what_is_not_held),
         TEST(many_returns),
         TEST(a_call_that_ends_before_it_leaves),
+        TEST(what_waited_behind_it_is_said),
         TEST(a_late_response),
         TEST(payloads_outlive_the_connection),
         TEST(lending_that_is_not_possible),
