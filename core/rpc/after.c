@@ -91,14 +91,20 @@ static bool begin_batch(struct rpc_endpoint *endpoint)
     return true;
 }
 
-/* The message was refused: there is no open batch but the last that was set aside. */
+/* The message was refused: there is no open batch but the last that was set aside. If a word about a larger ring has been said behind
+ * that, it stays aside, and must be sent first. */
 static void undo_begin(struct rpc_endpoint *endpoint)
 {
     struct rpc_lane *lane = &endpoint->lane;
-    if (endpoint->out.batch_messages == 0 && lane->aside_count > 0) {
-        take_back(endpoint, rpc_aside_at(lane, lane->aside_count - 1));
-        lane->aside_count--;
+    if (lane->aside_count == 0) {
+        return;
     }
+    if (endpoint->out.batch_messages > 0) {
+        rpc_lane_attend(endpoint);
+        return;
+    }
+    take_back(endpoint, rpc_aside_at(lane, lane->aside_count - 1));
+    lane->aside_count--;
 }
 
 int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)

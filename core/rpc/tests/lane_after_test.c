@@ -272,6 +272,53 @@ static void what_is_refused_ends_nothing(void **state)
     pair_round_trip(&lanes.pair, 0);
 }
 
+/* For the peer's limit, and it asks for a longer reply than this side's small ring has room for: then RING is said behind what was
+ * set aside for it, which cannot be taken back. It must not overtake that. */
+static void what_is_refused_may_have_made_a_ring_grow(void **state)
+{
+    (void)state;
+    struct pair *pair = &lanes.pair;
+    crpc_endpoint_options options = lanes_options(), small;
+    options.ring_bytes = 64u << 10;
+    options.request_bytes = 2048;
+    options.calls_max = 64;
+    small = options;
+    small.flags &= ~CRPC_ENDPOINT_FULL_SIZE;
+    link_close(&pair->endpoint[0][0]->link);
+    link_close(&pair->endpoint[1][0]->link);
+    pair->connections = 0;
+    pair_connect(pair, &small, &options);
+    lanes_settle(&lanes);
+    taken = lanes_grant(&lanes);
+    struct rpc_endpoint *endpoint = lanes_of(&lanes, 0);
+    while (endpoint->out.batches_sent < endpoint->out.batch_limit) {
+        assert_int_equal(pair_call(pair, 0, 0, 1, 8, 1, 8), CRPC_OK);
+        pair_poll(pair, 0);
+    }
+    while (pair_call(pair, 0, 0, 1, 8, 1, 8) == CRPC_OK) {
+    }
+    const uint32_t calls = endpoint->calls.live;
+    assert_true(endpoint->out.batch_messages > 0);
+    memory_fabric_stall(memory_fabric_find(pair->fabric, endpoint->lane.number), 1u << 20);
+    lanes_write(&lanes, taken, 0, 8);
+    const crpc_op op = {.opcode = CRPC_OP_CALL, .payload_bytes = 8, .reply_bytes_max = 8000};
+    assert_int_equal(rpc_after(endpoint, &op, lanes.memory[0]), CRPC_E_AGAIN);
+    rpc_submit_end(pair->engine[0]);
+    assert_non_null(endpoint->grow.next.address);
+    uint32_t requests = 0;
+    for (uint32_t i = 0; i < 60; i++) {
+        pair->clock_ns += 1000000;
+        pair_poll(pair, 1);
+        for (uint32_t k = 0; k < pair->seen[1].count; k++) {
+            requests += pair->seen[1].entries[k].kind == CRPC_COMPLETION_REQUEST;
+        }
+        pair_poll(pair, 0);
+        assert_false(lanes_of(&lanes, 1)->link.failing);
+    }
+    assert_int_equal(requests, calls);
+    assert_int_equal(endpoint->lane.aside_count, 0);
+}
+
 /* With room for many calls. */
 static void connect_wide(void)
 {
@@ -362,6 +409,7 @@ int main(void)
         AFTER_TEST(a_payload_of_a_region_behind_what_was_set_aside),
         AFTER_TEST(what_is_refused_holds_nothing_back),
         AFTER_TEST(what_is_refused_ends_nothing),
+        AFTER_TEST(what_is_refused_may_have_made_a_ring_grow),
         AFTER_TEST(as_many_as_can_wait),
         AFTER_TEST(what_is_done_does_not_wait_for_the_last_op),
     };
