@@ -225,6 +225,78 @@ static void a_deadline(void **state)
     assert_int_equal(end_of(0, 0)->stats.late_responses, 1);
 }
 
+/* ---- What waits for what a lone batch brings --------------------------------------------------- */
+
+/* The first pair anew. The peer takes one batch at a time. Side 0 has sent one, and the peer has taken it. */
+static crpc_completion open_narrow(uint32_t flags)
+{
+    crpc_endpoint_options options = pair_options(), peer;
+    options.flags = flags;
+    if (!(flags & CRPC_ENDPOINT_FULL_SIZE)) {
+        options.ring_bytes = 65536;
+    }
+    peer = options;
+    peer.batch_window = 1;
+    pair_close(&pairs[0]);
+    pair_open(&pairs[0], NULL);
+    pair_connect(&pairs[0], &options, &peer);
+    assert_int_equal(pair_call(&pairs[0], 0, 0, 1, 8, 1, 8), CRPC_OK);
+    assert_int_equal(pair_poll(&pairs[0], 1), 1);
+    assert_int_equal(end_of(0, 0)->out.batches_sent, end_of(0, 0)->out.batch_limit);
+    return pairs[0].seen[1].entries[0];
+}
+
+/* No time passes, so nothing but the header of the reply's batch tells of limits. */
+static void answer_alone(const crpc_completion *request, uint32_t given)
+{
+    pair_poll(&pairs[0], 1); /* the view ends */
+    assert_int_equal(pair_echo(&pairs[0], 1, 0, request, CRPC_OP_QUIET), CRPC_OK);
+    pair_poll(&pairs[0], 1); /* if it is not the last that is owed */
+    assert_int_equal(pair_poll(&pairs[0], 0), given);
+    assert_int_equal(end_of(0, 0)->stats.mailbox_reads, 0);
+}
+
+static void a_batch_waits_for_the_window(void **state)
+{
+    (void)state;
+    const crpc_completion request = open_narrow(CRPC_ENDPOINT_FULL_SIZE);
+    assert_int_equal(pair_call(&pairs[0], 0, 0, 2, 8, 1, 8), CRPC_OK);
+    assert_int_equal(end_of(0, 0)->out.batch_messages, 1);
+    pair_poll(&pairs[0], 0);
+    answer_alone(&request, 1);
+    assert_int_equal(end_of(0, 0)->out.batches_sent, 2);
+}
+
+/* With nothing in the open batch. */
+static void a_word_about_rings_waits_for_the_window(void **state)
+{
+    (void)state;
+    const crpc_completion request = open_narrow(0);
+    assert_int_equal(pair_call(&pairs[0], 1, 0, 7, 8, 1, 20000), CRPC_OK); /* RING */
+    assert_int_equal(pair_poll(&pairs[0], 0), 1);
+    assert_true(end_of(0, 0)->grow.waits);
+    assert_int_equal(end_of(0, 0)->out.batch_messages, 0);
+    pair_poll(&pairs[0], 0);
+    answer_alone(&request, 1);
+    assert_false(end_of(0, 0)->grow.waits);
+    assert_int_equal(end_of(0, 0)->out.batches_sent, 2);
+}
+
+static void who_was_refused_waits_for_the_limit(void **state)
+{
+    (void)state;
+    uint64_t calls = 0;
+    while (pair_call(&pairs[0], 0, 0, calls, 480, 1, 8) == CRPC_OK) {
+        calls++;
+    }
+    pair_poll(&pairs[0], 0);
+    assert_int_equal(pair_poll(&pairs[0], 1), calls);
+    const crpc_completion request = {.token = pairs[0].seen[1].entries[0].token};
+    answer_alone(&request, 2);
+    assert_non_null(pair_find(&pairs[0], 0, CRPC_COMPLETION_RESPONSE));
+    assert_non_null(pair_find(&pairs[0], 0, CRPC_COMPLETION_ROOM));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +304,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_not_alone, open_pairs, close_pairs),
         cmocka_unit_test_setup_teardown(a_closed_window, open_pairs, close_pairs),
         cmocka_unit_test_setup_teardown(a_deadline, open_pairs, close_pairs),
+        cmocka_unit_test_setup_teardown(a_batch_waits_for_the_window, open_pairs, close_pairs),
+        cmocka_unit_test_setup_teardown(a_word_about_rings_waits_for_the_window, open_pairs,
+                                        close_pairs),
+        cmocka_unit_test_setup_teardown(who_was_refused_waits_for_the_limit, open_pairs,
+                                        close_pairs),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
