@@ -766,7 +766,7 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     if (unlikely(!rpc_limits_possible(endpoint, request_limit, batch_limit))) {
         return end_alone(endpoint, grants_too_much, completions, capacity);
     }
-    /* Nobody waits for more. */
+    /* Nobody waits for more, but for words about abandoned calls: the timer of a READ looks after these. */
     if (request_limit > out->request_limit) {
         out->request_limit = request_limit;
     }
