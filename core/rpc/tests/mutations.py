@@ -155,5 +155,5 @@ PROGRAMS = ["simulate.c", "sim_act.c", "sim_arena.c", "sim_check.c", "sim_gather
 
 
 if __name__ == "__main__":
-    simulation = Engine(ROOT, "rpc", PROGRAMS, steps=3_000_000)
+    simulation = Engine(ROOT, "rpc", PROGRAMS, steps=10_000_000)
     sys.exit(main(simulation, [Mutation(name, file, [(old, new)]) for name, file, old, new in MUTATIONS]))
