@@ -16,11 +16,11 @@ STATUS = {
     -1: "INVALID", -2: "UNSUPPORTED", -3: "STALE", -4: "AGAIN", -5: "TOO_BIG", -6: "NO_MEMORY", -7: "NO_DEVICE", -8: "NO_RESOURCE", -9: "MEMLOCK",
     -10: "SYSTEM", -11: "TIMEOUT", -12: "CANCELED", -13: "CLOSING", -14: "DISCONNECTED", -15: "CLOSED", -16: "REFUSED", -17: "UNREACHABLE",
     -18: "VERSION", -19: "PROTOCOL", -20: "DROPPED", -21: "BUSY", -22: "NOT_FOUND", -23: "INTERRUPTED", -24: "STATE", -25: "TRUNCATED", -26: "KEY",
-    -27: "ACCESS", -28: "NOT_READY", -29: "FLUSHED", -30: "DEVICE",
+    -27: "ACCESS", -28: "NOT_READY", -29: "FLUSHED", -30: "DEVICE", -31: "NOT_STARTED",
 }
 # How ops may end that no peer has lied about, and no program has misused.
 MAY_END = {
-    Type.CALL: {"OK", "TIMEOUT", "CANCELED", "DISCONNECTED", "CLOSED", "DROPPED"},
+    Type.CALL: {"OK", "TIMEOUT", "CANCELED", "DISCONNECTED", "CLOSED", "DROPPED", "NOT_STARTED"},
     Type.REPLY: {"OK", "DISCONNECTED", "CLOSED"},
     Type.CANCEL: {"OK", "NOT_FOUND", "DISCONNECTED", "CLOSED"},
     Type.SEND: {"OK", "TIMEOUT", "CANCELED", "DISCONNECTED", "CLOSED"},
@@ -191,7 +191,7 @@ class Oracle:
         if op.type in JUDGED and record.a & 0xFF:
             early = f" by {record.b / 1e6:.3f} ms" if op.type == Type.CALL and record.b else ""
             self.wrong("wrong", f"{life.what}: {op.type.name} {record.id:#x} was {VERDICTS[record.a & 0xFF]}{early}")
-        if op.type == Type.CALL and (status in ("OK", "DROPPED")):
+        if op.type == Type.CALL and (status in ("OK", "DROPPED", "NOT_STARTED")):
             self.later.append((self.round, status, life.number, record.id))
         elif op.type == Type.SEND and status == "OK" and op.connection in life.connections:
             life.connections[op.connection].sent[record.id] = record.a >> 8 if record.a & 1 else -1
@@ -305,6 +305,9 @@ class Oracle:
                     self.wrong("wrong", f"{life.what}: got op {op:#x} of {sender.what}, which it never sent")
             elif which == "DROPPED" and life.server and life.server.drops:
                 continue
+            elif which == "NOT_STARTED":  # a server that ends says so, and the call may be made again: so it must be true
+                if life.flag(op) & EXECUTED:
+                    self.wrong("wrong", f"{life.what}: call {op:#x} ended with {which}, and somebody had executed it")
             elif not life.flag(op) & EXECUTED:
                 self.wrong("wrong", f"{life.what}: call {op:#x} ended with {which}, and nobody had executed it")
             elif (which == "DROPPED") != bool(life.flag(op) & DROPPED):

@@ -11,7 +11,7 @@ from leaks import Holdings, leaks
 from oracle import Life, Oracle
 
 CLIENT, SERVER = 1, 2
-TIMEOUT, DISCONNECTED, CLOSED, DROPPED, PROTOCOL = -11, -14, -15, -20, -19
+TIMEOUT, DISCONNECTED, CLOSED, DROPPED, PROTOCOL, NOT_STARTED = -11, -14, -15, -20, -19, -31
 
 
 def begin(kind: Type, op: int, a: int = 0, b: int = 0) -> Record:
@@ -135,6 +135,15 @@ def dropped_by_a_server_that_ends(ends: bool, executed_before: bool) -> list[str
         world.call(ended(CALL, DROPPED))
     else:
         world.tell(world.client, begin(Type.CALL, CALL), ended(CALL, DROPPED))
+    return world.wrong()
+
+
+def not_started(executed_before: bool) -> list[str]:
+    world = World()
+    if executed_before:
+        world.call(ended(CALL, NOT_STARTED))
+    else:
+        world.tell(world.client, begin(Type.CALL, CALL), ended(CALL, NOT_STARTED))
     return world.wrong()
 
 
@@ -284,6 +293,8 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("a server that ends may drop what it has executed", lambda: dropped_by_a_server_that_ends(ends=True, executed_before=True), []),
     ("a server that ends may drop what it has not executed", lambda: dropped_by_a_server_that_ends(ends=True, executed_before=False), []),
     ("a server that does not end and drops is noticed", lambda: dropped_by_a_server_that_ends(ends=False, executed_before=False), ["wrong"]),
+    ("a call that was not started is no harm", lambda: not_started(executed_before=False), []),
+    ("one that was executed all the same is noticed", lambda: not_started(executed_before=True), ["wrong"]),
     ("a status that must not be is noticed", a_status_that_must_not_be, ["wrong"]),
     ("an op that hangs is noticed", an_op_that_hangs, ["hung"]),
     ("a process that dies is noticed", a_process_that_dies, ["died"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Liter
 
 from . import _asyncio
 from ._call import Call
-from ._drain import Drain
+from ._drain import Drain, drop_not_started
 from ._guards import take, through
 from ._message import Message
 from ._native import ffi, lib
@@ -436,8 +436,8 @@ class Requests:
         def ended(task: asyncio.Task[None]) -> None:
             full = len(tasks) >= requests_max
             request = tasks.pop(task)
-            if not request._answered:  # it was canceled before it began, perhaps
-                through(request._let_go)
+            if not request._answered:  # it was canceled before it began
+                through(drop_not_started, request)
             if full and self._pump._pointer is not None and self._pump._attachment is not None:
                 self._pump._attachment.when_home(wake_ready)
 

@@ -543,7 +543,7 @@ def test_a_handler_that_is_canceled_before_it_begins_drops_its_request(address):
             listener._queue = Queue()
             serving = asyncio.ensure_future(listener.aserve(lambda request: asyncio.sleep(60)))
             async with connected(address) as endpoint:
-                with pytest.raises(copyrpc.Dropped):
+                with pytest.raises(copyrpc.NotStarted):
                     await asyncio.wait_for(endpoint.acall(b"x"), 10)
                 await serving
 
