@@ -159,7 +159,7 @@ class Pump:
         self._ids = Tally()  # in user_data with MARK
         self._pending: dict[int, Any] = {}
         self._batches: list[Batch] = []
-        self._tasks: list[dict[asyncio.Task[None], Request]] = []  # of each aserve
+        self._tasks: dict[int, dict[asyncio.Task[None], Request]] = {}  # of each aserve, by their id: equal ones are not the same
         self._endpoints: dict[int, Endpoint] = {}
         self._channels: dict[int, Channel] = {}
         self._queues: dict[int, BaseQueue] = {}
@@ -332,7 +332,7 @@ class Pump:
 
     def _cancel_abandoned(self) -> None:
         """In the loop: tasks of requests whose callers wait no more."""
-        for tasks in self._tasks:
+        for tasks in self._tasks.values():
             for task, request in list(tasks.items()):
                 if request.endpoint._left and request.abandoned:
                     task.cancel()

@@ -446,7 +446,7 @@ class Requests:
                 with self._pump._use:
                     self._pump._wake_ready()
 
-        self._pump._tasks.append(tasks)
+        self._pump._tasks[id(tasks)] = tasks
         try:
             while True:
                 if len(tasks) >= requests_max and not refuse:
@@ -470,7 +470,7 @@ class Requests:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-            self._pump._tasks.remove(tasks)
+            del self._pump._tasks[id(tasks)]
 
     async def _overload(self, request: Request) -> None:
         """Answers a request that would be one too many."""

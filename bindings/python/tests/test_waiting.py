@@ -127,6 +127,36 @@ def test_coroutines_end_with_their_callers(address):
     run(main())
 
 
+def test_coroutines_end_with_their_callers_when_another_service_has_ended(address):
+    """Both had no requests when the second one stopped."""
+
+    async def main():
+        begun, ended = [], []
+
+        async def handle(request):
+            begun.append(request)
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append(request)
+
+        with copyrpc.Context() as context, copyrpc.Context() as other:
+            listener, second = context.listen(address), context.listen(f"{HOST}:0")
+            serving, stopping = (asyncio.ensure_future(each.aserve(handle)) for each in (listener, second))
+            await until(lambda: len(context._tasks) == 2)
+            second.stop()
+            await stopping
+            endpoint = await other.aconnect(address)
+            call = asyncio.ensure_future(endpoint.acall(b"?"))
+            await until(lambda: len(begun) == 1)
+            call.cancel()
+            await asyncio.wait_for(until(lambda: len(ended) == 1), 60)
+            listener.stop()
+            await serving
+
+    run(main())
+
+
 def outcomes(results):
     return {name: sum(type(result).__name__ == name for result in results) for name in {type(result).__name__ for result in results}}
 
