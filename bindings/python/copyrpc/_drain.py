@@ -86,8 +86,8 @@ class Drain:
 def drop_not_started(request: Request) -> None:
     """Answers a request that has not begun."""
     try:
-        if not request._answered:
-            request.drop(not_started=True)
+        with request._pump._use:
+            request._drop_not_started()
     except CopyrpcError:
-        pass  # its peer has gone
+        pass  # the context was closed
     request.release()

@@ -273,18 +273,13 @@ class Pump:
             return
         of_call = not flags & (OF_CHANNEL | OF_QUEUE)
         connection: Any = (self._endpoints if of_call else self._channels if flags & OF_CHANNEL else self._queues).get(bits)
-        if kind == REQUEST:
+        if kind == REQUEST or kind == ABANDONED:
             if connection is None:
                 pass  # closed in the meantime
             elif endpoint_user_data & MARK:
                 self._keep(record)
-            else:
+            elif kind == REQUEST:
                 connection._request(record)
-        elif kind == ABANDONED:
-            if connection is None:
-                pass  # closed in the meantime
-            elif endpoint_user_data & MARK:
-                self._keep(record)
             else:
                 connection._abandoned(token, status)
         elif kind == ROOM and of_call:

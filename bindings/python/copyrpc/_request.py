@@ -93,11 +93,14 @@ class Request(Message):
         self._check_open(what)
         op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
         self._pump._submit_one(self.endpoint, op, payload, None, what)
+        self._note_answered()
+
+    def _note_answered(self) -> None:
         self._answered = True
         self.endpoint._left.pop(self._token, None)
 
-    def _drop_useless(self) -> None:
-        """Nobody waits for the answer, but one is due, if its peer is still there. Called with the lock held."""
+    def _drop_not_started(self) -> None:
+        """Nothing was done of it: an answer is due, if its peer is still there. Called with the lock held."""
         if not self._answered and self.endpoint._error is None:
             try:
                 self._answer_held(DROP, lib.CRPC_E_NOT_STARTED, ffi.NULL, 0, "drop", QUIET)
@@ -119,8 +122,7 @@ class Request(Message):
             op = (REPLY, flags, 0, status, self.endpoint._bits, MARK | sent._id, self._token, offset, size, 0, 0, region)
             try:
                 pump._submit_one(self.endpoint, op, pinned, None, "reply")
-                self._answered = True
-                self.endpoint._left.pop(self._token, None)
+                self._note_answered()
             except BaseException:
                 if not self._answered:
                     pump._pending.pop(sent._id, None)
@@ -297,7 +299,7 @@ class Requests:
             request = take(self._queue, held)
             if request.endpoint._error is None and not request._useless():
                 return request
-            request._drop_useless()
+            request._drop_not_started()
             request._answered = True
             held.remove(request)
             request.release()

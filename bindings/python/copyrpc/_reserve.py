@@ -189,8 +189,7 @@ class ReplyReservation(Reservation):
         """Answers with the first `payload_bytes` of the room, or with all of it."""
         with self._endpoint._pump._use:
             self._commit(self._size(payload_bytes))
-            self._request._answered = True
-            self._request.endpoint._left.pop(self._request._token, None)
+            self._request._note_answered()
 
 
 R = TypeVar("R", bound=Reservation)
