@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Iterable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Union
 
 from ._endpoint import Endpoint
 from ._options import EndpointOptions
-from ._router import Interceptor, Run, Step, around
+from ._router import Interceptor, Run, Step, around_all
 from .errors import CopyrpcError
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ class OutgoingCall:
         self.reply_bytes_max = reply_bytes_max
         self.after = after
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"timeout": self.timeout, "method": self.method, "reply_bytes_max": self.reply_bytes_max, "after": self.after}
+    def _made_by(self, function: Callable[..., Any]) -> Any:
+        """What one of Endpoint's functions gives for it."""
+        return function(self.request, timeout=self.timeout, method=self.method, reply_bytes_max=self.reply_bytes_max, after=self.after)
 
 
 class InterceptedCall:
@@ -100,10 +101,13 @@ class InterceptedCall:
 class InterceptedEndpoint(Endpoint):
     """An Endpoint with EndpointOptions.interceptors. In a class of its own, because others must not pay for it."""
 
-    def _around(self, step: Step) -> Step:
-        for interceptor in reversed(self._options.interceptors):
-            step = around(interceptor, step)
-        return step
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the interceptors make of a call by one of Endpoint's functions."""
+
+        def step(call: OutgoingCall) -> Any:
+            return call._made_by(function)
+
+        return around_all(self._options.interceptors, step)(OutgoingCall(self, *arguments))
 
     def start(  # type: ignore[override]
         self,
@@ -114,16 +118,15 @@ class InterceptedEndpoint(Endpoint):
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
     ) -> InterceptedCall:
-        call = OutgoingCall(self, request, timeout, method, reply_bytes_max, after)
         inner = super().start
 
         def last(call: OutgoingCall) -> Any:
-            return inner(call.request, **call._arguments())
+            return call._made_by(inner)
 
         step: Step = last
         for interceptor in reversed(self._options.interceptors):
             step = partial(InterceptedCall, interceptor, step)
-        started: InterceptedCall = step(call)
+        started: InterceptedCall = step(OutgoingCall(self, request, timeout, method, reply_bytes_max, after))
         return started
 
     def call(
@@ -135,9 +138,7 @@ class InterceptedEndpoint(Endpoint):
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
     ) -> bytes:
-        inner = super().call
-        run = self._around(lambda call: inner(call.request, **call._arguments()))
-        answer: Optional[bytes] = run(OutgoingCall(self, request, timeout, method, reply_bytes_max, after))
+        answer: Optional[bytes] = self._run(super().call, request, timeout, method, reply_bytes_max, after)
         return b"" if answer is None else answer
 
     def call_view(
@@ -149,9 +150,7 @@ class InterceptedEndpoint(Endpoint):
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
     ) -> Any:
-        inner = super().call_view
-        run = self._around(lambda call: inner(call.request, **call._arguments()))
-        return run(OutgoingCall(self, request, timeout, method, reply_bytes_max, after))
+        return self._run(super().call_view, request, timeout, method, reply_bytes_max, after)
 
     async def acall(
         self,
@@ -162,9 +161,7 @@ class InterceptedEndpoint(Endpoint):
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
     ) -> bytes:
-        inner = super().acall
-        run = self._around(lambda call: inner(call.request, **call._arguments()))
-        answer = run(OutgoingCall(self, request, timeout, method, reply_bytes_max, after))
+        answer = self._run(super().acall, request, timeout, method, reply_bytes_max, after)
         if hasattr(answer, "__await__"):
             answer = await answer
         return b"" if answer is None else bytes(answer)

@@ -1,7 +1,7 @@
 """_router.py: a handler for each method, and interceptors: what goes around handlers and calls."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Sequence, TypeVar, Union
 
 from ._native import lib
 from ._status import METHOD_NAMED, Status, method_number
@@ -91,9 +91,14 @@ def chain(handler: AnyHandler, *interceptors: Interceptor) -> AnyHandler:
 
     The same serves functions and coroutines. One that returns or raises before its `yield` answers in the handler's
     stead."""
+    return around_all(interceptors, handler)
+
+
+def around_all(interceptors: Sequence[Interceptor], inner: Step) -> Step:
+    """What runs `inner` within all of them, the first outermost."""
     for interceptor in reversed(interceptors):
-        handler = around(interceptor, handler)
-    return handler
+        inner = around(interceptor, inner)
+    return inner
 
 
 def around(interceptor: Interceptor, inner: Step) -> Step:
