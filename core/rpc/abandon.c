@@ -33,7 +33,7 @@ void rpc_abandon(struct rpc_call *call)
 {
     struct rpc_endpoint *endpoint = call->endpoint;
     if ((call->status == CRPC_E_TIMEOUT || call->status == CRPC_E_CANCELED) &&
-        endpoint->out.time_mask != 0 && possible_later(endpoint)) {
+        rpc_deadlines_selected(endpoint) && possible_later(endpoint)) {
         list_append(&endpoint->calls.telling, &call->timer.link);
         list_append_once(&endpoint->engine->work, &endpoint->work_link);
     }

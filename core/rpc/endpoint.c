@@ -234,7 +234,7 @@ static void opened(struct link *link)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     endpoint->out.transfer.local_key = endpoint->out.staging.memory.local_key;
     endpoint->out.transfer.remote_key = endpoint->peer.ring_key;
-    const bool timed = link->peer.features & WIRE_FEATURE_DEADLINES;
+    const bool timed = rpc_deadlines_selected(endpoint);
     endpoint->out.time_mask = timed ? WIRE_TIME_HIGH_MASK : 0;
     endpoint->in.kind_mask = timed ? (1u << WIRE_KIND_BITS) - 1 : UINT16_MAX;
     rpc_set_bars(endpoint);

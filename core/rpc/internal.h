@@ -739,6 +739,11 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output);
 void rpc_timer(struct link_group *group, struct wheel_timer *timer);
 
 /* abandon.c */
+/* Returns true if the hellos of both sides say that deadlines are told of, abandoned calls, and what was not started. */
+static inline bool rpc_deadlines_selected(const struct rpc_endpoint *endpoint)
+{
+    return (endpoint->link.peer.features & WIRE_FEATURE_DEADLINES) != 0;
+}
 /* The call has become a ZOMBIE. */
 void rpc_abandon(struct rpc_call *call);
 /* Part of a flush: writes what the peer's limit allows into the open batch. */

@@ -384,7 +384,7 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
 static inline bool failure_possible(const struct rpc_endpoint *endpoint, int32_t status)
 {
     return status == CRPC_E_DROPPED ||
-           (status == CRPC_E_NOT_STARTED && endpoint->out.time_mask != 0);
+           (status == CRPC_E_NOT_STARTED && rpc_deadlines_selected(endpoint));
 }
 
 /* *given: whether *completion is one. */
@@ -467,7 +467,7 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes, st
     if (kind >> 8) {
         return "a message has reserved bits set";
     }
-    if (kind == WIRE_ABANDONED && endpoint->out.time_mask != 0) {
+    if (kind == WIRE_ABANDONED && rpc_deadlines_selected(endpoint)) {
         bool given = false;
         const char *fault = rpc_abandon_take_word(endpoint, &header, output->next, &given);
         output->next += given;

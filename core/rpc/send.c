@@ -159,7 +159,7 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     /* Nothing is copied; but with UBSan gcc warns of copies from anything shorter. */
     static const uint8_t nothing[64];
-    const bool tells = endpoint->link.peer.features & WIRE_FEATURE_DEADLINES;
+    const bool tells = rpc_deadlines_selected(endpoint);
     assert(op->payload_bytes == 0);
     return reply_with(endpoint, op, tells && op->status ? op->status : CRPC_E_DROPPED, nothing);
 }
