@@ -42,17 +42,22 @@ static inline bool op_call_valid(const crpc_op *op)
     return (op->flags | (uint32_t)op->status | op->token | op->region.bits) == 0;
 }
 
+/* What neither REPLY nor DROP has, whose statuses differ. */
+static inline bool op_answers(const crpc_op *op)
+{
+    return ((op->flags & ~CRPC_OP_QUIET) | op->method | op->reply_bytes_max | op->timeout_ns |
+            op->region.bits) == 0;
+}
+
 static inline bool op_reply_valid(const crpc_op *op)
 {
-    return op->status >= 0 && ((op->flags & ~CRPC_OP_QUIET) | op->method | op->reply_bytes_max |
-                               op->timeout_ns | op->region.bits) == 0;
+    return op->status >= 0 && op_answers(op);
 }
 
 static inline bool op_drop_valid(const crpc_op *op)
 {
-    return (op->status == 0 || op->status == CRPC_E_NOT_STARTED) &&
-           ((op->flags & ~CRPC_OP_QUIET) | op->method | op->payload_offset | op->payload_bytes |
-            op->reply_bytes_max | op->timeout_ns | op->region.bits) == 0;
+    return (op->status == 0 || op->status == CRPC_E_NOT_STARTED) && op_answers(op) &&
+           (op->payload_offset | op->payload_bytes) == 0;
 }
 
 static inline bool op_cancel_valid(const crpc_op *op)
