@@ -1,6 +1,8 @@
 /* service.c: what services agree on above the library: statuses of the application, and the numbers of methods that have names. */
 #include <stddef.h>
+#include <string.h>
 
+#include "base/checksum.h"
 #include "copyrpc.h"
 
 /* What gRPC calls them; CRPC_STATUS_CANCELED is spelled as CRPC_E_CANCELED is. */
@@ -80,9 +82,6 @@ int32_t crpc_method_number(const char *name)
     if (!name || !*name) {
         return CRPC_E_INVALID;
     }
-    uint32_t hash = 2166136261u; /* FNV-1a, of 32 bits */
-    for (; *name; name++) {
-        hash = (hash ^ (uint8_t)*name) * 16777619u;
-    }
+    const uint32_t hash = checksum_of(name, strlen(name));
     return CRPC_METHOD_NAMED | (int32_t)((hash >> 15 ^ hash) & 0x7fff);
 }

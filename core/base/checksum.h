@@ -1,4 +1,5 @@
-/* checksum.h: FNV-1a, for data that an application carries. It detects damage, not forgery. */
+/* checksum.h: FNV-1a of 32 bits, for data that an application carries (it detects damage, not forgery), and for the numbers of
+ * methods that have names. */
 #ifndef CORE_BASE_CHECKSUM_H
 #define CORE_BASE_CHECKSUM_H
 
