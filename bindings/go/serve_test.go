@@ -57,6 +57,19 @@ func (s *served) call(t *testing.T, request string) <-chan string {
 	return answer
 }
 
+// untilItsEnd is a handler that waits for the end of its ctx, and answers with the name of the cause.
+func untilItsEnd(begun chan struct{}) copyrpc.Handler {
+	return func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
+		close(begun)
+		<-ctx.Done()
+		var cause *copyrpc.Error
+		if !errors.As(context.Cause(ctx), &cause) {
+			return nil, fmt.Errorf("no cause: %v", context.Cause(ctx))
+		}
+		return []byte(cause.Status.Name()), nil
+	}
+}
+
 func TestHandlersFinishWithinTheirGrace(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	s := serveOne(t, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) {
@@ -89,15 +102,7 @@ func TestHandlersFinishWithinTheirGrace(t *testing.T) {
 
 func TestAfterTheirGraceHandlersAreCanceledWithACause(t *testing.T) {
 	begun := make(chan struct{})
-	s := serveOne(t, func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
-		close(begun)
-		<-ctx.Done()
-		var cause *copyrpc.Error
-		if !errors.As(context.Cause(ctx), &cause) {
-			return nil, fmt.Errorf("no cause: %v", context.Cause(ctx))
-		}
-		return []byte(cause.Status.Name()), nil
-	}, copyrpc.WithGrace(20*time.Millisecond))
+	s := serveOne(t, untilItsEnd(begun), copyrpc.WithGrace(20*time.Millisecond))
 	underWay := s.call(t, "?")
 	came(t, begun, "the request")
 	s.stop()
@@ -313,15 +318,7 @@ func TestADrainLosesNothing(t *testing.T) {
 
 func TestShutdownEndsHandlersWhenItsTimeIsUp(t *testing.T) {
 	begun := make(chan struct{})
-	s := serveOne(t, func(ctx context.Context, _ *copyrpc.Request) ([]byte, error) {
-		close(begun)
-		<-ctx.Done()
-		var cause *copyrpc.Error
-		if !errors.As(context.Cause(ctx), &cause) {
-			return nil, fmt.Errorf("no cause: %v", context.Cause(ctx))
-		}
-		return []byte(cause.Status.Name()), nil
-	}, copyrpc.WithGrace(copyrpc.Forever))
+	s := serveOne(t, untilItsEnd(begun), copyrpc.WithGrace(copyrpc.Forever))
 	underWay := s.call(t, "?")
 	came(t, begun, "the request")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
