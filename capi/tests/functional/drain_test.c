@@ -4,15 +4,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <stdbool.h>
 
+#include "contexts.h"
 #include "copyrpc.h"
 #include "place.h"
 
@@ -20,31 +18,6 @@
 #define OPEN_CALLS 8
 #define HELD_MAX (CLIENTS * OPEN_CALLS)
 #define COMPLETIONS 16
-
-static crpc_context *open_context(uint32_t flags)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {
-        .struct_size = sizeof(options), .flags = flags, .initiators = place_initiators()};
-    crpc_context *context;
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
-    if (crpc_context_open(&options, &context, &error) != CRPC_OK) {
-        fail_msg("%s", error.message);
-    }
-    return context;
-}
-
-static crpc_listener open_listener(crpc_context *context, uint32_t flags, char address[64])
-{
-    const crpc_listener_options options = {.struct_size = sizeof(options), .flags = flags};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    crpc_listener listener;
-    assert_int_equal(crpc_listener_open(context, place_at(0, "0"), &options, &listener, NULL),
-                     CRPC_OK);
-    assert_int_equal(crpc_listener_get_info(context, listener, &info), CRPC_OK);
-    memcpy(address, info.address, sizeof(info.address));
-    return listener;
-}
 
 /* ---- Calls ------------------------------------------------------------------------------------ */
 
@@ -195,9 +168,9 @@ static void drain_once(uint32_t number)
     static struct server server;
     static struct clients clients;
     char address[64];
-    server = (struct server){.context = open_context(0)};
-    clients = (struct clients){.context = open_context(0)};
-    const crpc_listener listener = open_listener(server.context, 0, address);
+    server = (struct server){.context = contexts_open(0)};
+    clients = (struct clients){.context = contexts_open(0)};
+    const crpc_listener listener = contexts_listen(server.context, 0, address);
     for (uint32_t i = 0; i < CLIENTS; i++) {
         const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                                .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
@@ -235,25 +208,11 @@ static void a_drain_loses_nothing(void **state)
 
 /* ---- The rest --------------------------------------------------------------------------------- */
 
-static crpc_completion poll_until(crpc_context *context, crpc_context *other, uint8_t kind)
-{
-    const time_t end = time(NULL) + 60;
-    crpc_completion completion, unused;
-    for (;;) {
-        assert_true(time(NULL) < end);
-        if (crpc_poll(context, &completion, 1) == 1 && completion.kind == kind) {
-            return completion;
-        }
-        crpc_poll(other, &unused, 1);
-        usleep(100);
-    }
-}
-
 /* What has come by another listener, and what waits to be accepted or is still being connected. */
 static void what_a_drain_leaves(void **state)
 {
     (void)state;
-    crpc_context *server = open_context(0), *client = open_context(0);
+    crpc_context *server = contexts_open(0), *client = contexts_open(0);
     char address[2][64];
     crpc_listener listeners[2];
     crpc_endpoint endpoints[3];
@@ -261,27 +220,28 @@ static void what_a_drain_leaves(void **state)
                                            .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     for (uint32_t i = 0; i < 2; i++) {
-        listeners[i] = open_listener(server, 0, address[i]);
+        listeners[i] = contexts_listen(server, 0, address[i]);
         assert_int_equal(crpc_endpoint_connect(client, address[i], &options, &endpoints[i], NULL),
                          CRPC_OK);
-        const crpc_completion asked = poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
+        const crpc_completion asked =
+            contexts_poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
         assert_int_equal(crpc_endpoint_accept(server, asked.endpoint, NULL, NULL), CRPC_OK);
-        poll_until(server, client, CRPC_COMPLETION_CONNECTED);
+        contexts_poll_until(server, client, CRPC_COMPLETION_CONNECTED);
     }
     assert_int_equal(crpc_endpoint_connect(client, address[0], &options, &endpoints[2], NULL),
                      CRPC_OK);
-    poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
+    contexts_poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
     assert_int_equal(crpc_listener_drain(server, listeners[0], CRPC_FOREVER), 1);
     crpc_completion done;
     do {
-        done = poll_until(client, server, CRPC_COMPLETION_CONNECTED);
+        done = contexts_poll_until(client, server, CRPC_COMPLETION_CONNECTED);
     } while (done.endpoint.bits != endpoints[2].bits);
     assert_int_equal(done.status, CRPC_E_REFUSED);
-    poll_until(client, server, CRPC_COMPLETION_DISCONNECTED);
+    contexts_poll_until(client, server, CRPC_COMPLETION_DISCONNECTED);
     assert_int_equal(crpc_endpoint_get_info(client, endpoints[1], &info), CRPC_OK);
     assert_int_equal(info.state, CRPC_STATE_CONNECTED);
     assert_int_equal(crpc_listener_drain(server, listeners[1], CRPC_FOREVER), 1);
-    poll_until(client, server, CRPC_COMPLETION_DISCONNECTED);
+    contexts_poll_until(client, server, CRPC_COMPLETION_DISCONNECTED);
     assert_int_equal(crpc_context_close(client), CRPC_OK);
     assert_int_equal(crpc_context_close(server), CRPC_OK);
 }
@@ -290,23 +250,24 @@ static void what_a_drain_leaves(void **state)
 static void a_drain_has_a_limit(void **state)
 {
     (void)state;
-    crpc_context *server = open_context(0), *client = open_context(0);
+    crpc_context *server = contexts_open(0), *client = contexts_open(0);
     char address[64];
-    const crpc_listener listener = open_listener(server, 0, address);
+    const crpc_listener listener = contexts_listen(server, 0, address);
     const crpc_endpoint_options options = {.struct_size = sizeof(options),
                                            .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
     crpc_endpoint endpoint;
     assert_int_equal(crpc_endpoint_connect(client, address, &options, &endpoint, NULL), CRPC_OK);
-    const crpc_completion asked = poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
+    const crpc_completion asked =
+        contexts_poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST);
     assert_int_equal(crpc_endpoint_accept(server, asked.endpoint, NULL, NULL), CRPC_OK);
-    poll_until(client, server, CRPC_COMPLETION_CONNECTED);
+    contexts_poll_until(client, server, CRPC_COMPLETION_CONNECTED);
     const crpc_op op = {.opcode = CRPC_OP_CALL, .endpoint = endpoint};
     submit_one(client, &op);
-    poll_until(server, client, CRPC_COMPLETION_REQUEST);
+    contexts_poll_until(server, client, CRPC_COMPLETION_REQUEST);
     assert_int_equal(crpc_listener_drain(server, listener, 20000000), 1);
-    assert_int_equal(poll_until(server, client, CRPC_COMPLETION_DISCONNECTED).status,
+    assert_int_equal(contexts_poll_until(server, client, CRPC_COMPLETION_DISCONNECTED).status,
                      CRPC_E_TIMEOUT);
-    assert_int_equal(poll_until(client, server, CRPC_COMPLETION_RESPONSE).status,
+    assert_int_equal(contexts_poll_until(client, server, CRPC_COMPLETION_RESPONSE).status,
                      CRPC_E_DISCONNECTED);
     assert_int_equal(crpc_context_close(client), CRPC_OK);
     assert_int_equal(crpc_context_close(server), CRPC_OK);
@@ -317,10 +278,10 @@ static void channels_and_queues(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t flags = i ? CRPC_CONTEXT_QUEUES : CRPC_CONTEXT_RAILS;
-        crpc_context *server = open_context(flags), *client = open_context(flags);
+        crpc_context *server = contexts_open(flags), *client = contexts_open(flags);
         char address[64];
         const crpc_listener listener =
-            open_listener(server, i ? CRPC_LISTENER_QUEUES : CRPC_LISTENER_CHANNELS, address);
+            contexts_listen(server, i ? CRPC_LISTENER_QUEUES : CRPC_LISTENER_CHANNELS, address);
         const crpc_channel_options channel_options = {
             .struct_size = sizeof(channel_options), .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
         const crpc_queue_options queue_options = {.struct_size = sizeof(queue_options),
@@ -332,13 +293,14 @@ static void channels_and_queues(void **state)
               : crpc_channel_connect(client, address, &channel_options, &channel, NULL),
             CRPC_OK);
         const uint64_t bits =
-            poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST).endpoint.bits;
+            contexts_poll_until(server, client, CRPC_COMPLETION_CONNECT_REQUEST).endpoint.bits;
         assert_int_equal(i ? crpc_queue_accept(server, (crpc_queue){bits}, NULL, NULL)
                            : crpc_channel_accept(server, (crpc_channel){bits}, NULL, NULL),
                          CRPC_OK);
-        poll_until(server, client, CRPC_COMPLETION_CONNECTED);
+        contexts_poll_until(server, client, CRPC_COMPLETION_CONNECTED);
         assert_int_equal(crpc_listener_drain(server, listener, CRPC_FOREVER), 1);
-        assert_int_equal(poll_until(server, client, CRPC_COMPLETION_DISCONNECTED).status, CRPC_OK);
+        assert_int_equal(contexts_poll_until(server, client, CRPC_COMPLETION_DISCONNECTED).status,
+                         CRPC_OK);
         assert_int_equal(crpc_context_close(client), CRPC_OK);
         assert_int_equal(crpc_context_close(server), CRPC_OK);
     }

@@ -7,14 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "contexts.h"
 #include "copyrpc.h"
 #include "place.h"
 
@@ -29,19 +28,6 @@ static const crpc_endpoint_options endpoint_options = {.struct_size = sizeof(end
                                                        .ring_bytes = 65536,
                                                        .token_bytes = 4,
                                                        .token = "who"};
-
-static crpc_context *open_context(uint32_t flags)
-{
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {
-        .struct_size = sizeof(options), .flags = flags, .initiators = place_initiators()};
-    crpc_context *context;
-    snprintf(options.device, sizeof(options.device), "%s", place_device(0));
-    if (crpc_context_open(&options, &context, &error) != CRPC_OK) {
-        fail_msg("%s", error.message);
-    }
-    return context;
-}
 
 /* What connects and what listens. The kinds have the same functions. */
 struct kind {
@@ -98,38 +84,14 @@ static int32_t hand_over(const struct kind *kind, crpc_context *context, uint64_
 /* The context that listens, and its address. */
 struct front {
     crpc_context *context;
-    char address[128];
+    char address[64];
 };
 
 static struct front open_front(const struct kind *kind)
 {
-    struct front front = {.context = open_context(kind->context_flags)};
-    const crpc_listener_options options = {.struct_size = sizeof(options),
-                                           .flags = kind->listener_flags};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    crpc_listener listener;
-    assert_int_equal(crpc_listener_open(front.context, place_at(0, "0"), &options, &listener, NULL),
-                     CRPC_OK);
-    assert_int_equal(crpc_listener_get_info(front.context, listener, &info), CRPC_OK);
-    memcpy(front.address, info.address, sizeof(info.address));
+    struct front front = {.context = contexts_open(kind->context_flags)};
+    contexts_listen(front.context, kind->listener_flags, front.address);
     return front;
-}
-
-/* Polls until this context gives a completion of this kind, and the other one, which may be NULL, meanwhile. */
-static crpc_completion poll_until(crpc_context *context, crpc_context *other, uint8_t kind)
-{
-    const time_t end = time(NULL) + 60;
-    crpc_completion completion, unused;
-    for (;;) {
-        assert_true(time(NULL) < end);
-        if (crpc_poll(context, &completion, 1) == 1 && completion.kind == kind) {
-            return completion;
-        }
-        if (other) {
-            crpc_poll(other, &unused, 1);
-        }
-        usleep(100);
-    }
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -192,7 +154,7 @@ static uint32_t call(crpc_context *context, uint64_t endpoint)
     int32_t reason;
     uint32_t number;
     assert_int_equal(crpc_submit(context, &op, 1, NULL, 0, &reason), 1);
-    crpc_completion completion = poll_until(context, NULL, CRPC_COMPLETION_RESPONSE);
+    crpc_completion completion = contexts_poll_until(context, NULL, CRPC_COMPLETION_RESPONSE);
     assert_int_equal(completion.status, CRPC_OK);
     assert_int_equal(crpc_retain(context, &completion, &number, sizeof(number)), 4);
     return number;
@@ -203,12 +165,12 @@ static void connections_are_spread_over_threads(void **state)
 {
     (void)state;
     struct front front = open_front(&endpoints);
-    crpc_context *calling = open_context(0);
+    crpc_context *calling = contexts_open(0);
     struct worker workers[WORKERS] = {0};
     uint64_t callers[CALLERS];
     uint32_t answered[WORKERS] = {0};
     for (uint32_t i = 0; i < WORKERS; i++) {
-        workers[i].context = open_context(0);
+        workers[i].context = contexts_open(0);
         workers[i].number = i;
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
@@ -216,12 +178,13 @@ static void connections_are_spread_over_threads(void **state)
         struct worker *worker = &workers[i % WORKERS];
         assert_int_equal(start_connect(&endpoints, calling, front.address, &callers[i]), CRPC_OK);
         crpc_completion request =
-            poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+            contexts_poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
         assert_int_equal(hand_over(&endpoints, front.context, request.endpoint.bits,
                                    worker->context, USER_DATA + worker->number),
                          CRPC_OK);
         assert_int_equal(crpc_endpoint_close(front.context, request.endpoint), CRPC_E_STALE);
-        assert_int_equal(poll_until(calling, NULL, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+        assert_int_equal(contexts_poll_until(calling, NULL, CRPC_COMPLETION_CONNECTED).status,
+                         CRPC_OK);
     }
     assert_int_equal(crpc_context_close(front.context), CRPC_OK);
     for (uint32_t i = 0; i < CALLERS; i++) {
@@ -247,10 +210,11 @@ static crpc_completion handed_over(const struct kind *kind, struct front *front,
                                    crpc_context *calling, uint64_t *caller)
 {
     assert_int_equal(start_connect(kind, calling, front->address, caller), CRPC_OK);
-    crpc_completion request = poll_until(front->context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+    crpc_completion request =
+        contexts_poll_until(front->context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
     assert_int_equal(hand_over(kind, front->context, request.endpoint.bits, other, USER_DATA),
                      CRPC_OK);
-    crpc_completion taken = poll_until(other, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+    crpc_completion taken = contexts_poll_until(other, calling, CRPC_COMPLETION_CONNECT_REQUEST);
     assert_true(taken.user_data == USER_DATA);
     assert_int_equal(taken.flags, request.flags);
     return taken;
@@ -259,15 +223,16 @@ static crpc_completion handed_over(const struct kind *kind, struct front *front,
 static void connects(const struct kind *kind)
 {
     struct front front = open_front(kind);
-    crpc_context *calling = open_context(kind->context_flags);
+    crpc_context *calling = contexts_open(kind->context_flags);
     uint64_t caller;
-    other = open_context(kind->context_flags);
+    other = contexts_open(kind->context_flags);
     crpc_completion taken = handed_over(kind, &front, calling, &caller);
     assert_int_equal(crpc_context_close(front.context), CRPC_OK);
     assert_int_equal(accept_it(kind, other, taken.endpoint.bits), CRPC_OK);
-    assert_int_equal(poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
+    assert_int_equal(contexts_poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status,
+                     CRPC_OK);
     crpc_context_close(calling);
-    assert_int_equal(poll_until(other, NULL, CRPC_COMPLETION_DISCONNECTED).endpoint.bits,
+    assert_int_equal(contexts_poll_until(other, NULL, CRPC_COMPLETION_DISCONNECTED).endpoint.bits,
                      taken.endpoint.bits);
     crpc_context_close(other);
 }
@@ -296,13 +261,14 @@ static void a_rejection_has_its_reason(void **state)
 {
     (void)state;
     struct front front = open_front(&endpoints);
-    crpc_context *calling = open_context(0);
+    crpc_context *calling = contexts_open(0);
     crpc_error error = {.struct_size = sizeof(error)};
     uint64_t caller;
-    other = open_context(0);
+    other = contexts_open(0);
     crpc_completion taken = handed_over(&endpoints, &front, calling, &caller);
     assert_int_equal(crpc_endpoint_reject(other, taken.endpoint, REASON), CRPC_OK);
-    assert_int_equal(poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status, CRPC_E_REFUSED);
+    assert_int_equal(contexts_poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status,
+                     CRPC_E_REFUSED);
     crpc_endpoint_get_error(calling, (crpc_endpoint){caller}, &error);
     assert_non_null(strstr(error.message, "4711"));
     crpc_context_close(calling);
@@ -316,21 +282,22 @@ static void a_context_that_closes_rejects_what_it_has(void **state)
     (void)state;
     for (int given = 0; given < 2; given++) {
         struct front front = open_front(&endpoints);
-        crpc_context *calling = open_context(0);
+        crpc_context *calling = contexts_open(0);
         uint64_t caller;
-        other = open_context(0);
+        other = contexts_open(0);
         if (given) {
             handed_over(&endpoints, &front, calling, &caller);
         } else {
             assert_int_equal(start_connect(&endpoints, calling, front.address, &caller), CRPC_OK);
             crpc_completion request =
-                poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+                contexts_poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
             assert_int_equal(hand_over(&endpoints, front.context, request.endpoint.bits, other, 0),
                              CRPC_OK);
         }
         crpc_context_close(other);
-        assert_int_equal(poll_until(calling, front.context, CRPC_COMPLETION_CONNECTED).status,
-                         CRPC_E_REFUSED);
+        assert_int_equal(
+            contexts_poll_until(calling, front.context, CRPC_COMPLETION_CONNECTED).status,
+            CRPC_E_REFUSED);
         crpc_context_close(calling);
         crpc_context_close(front.context);
     }
@@ -342,7 +309,7 @@ static void what_cannot_be_handed_over_is_refused(void **state)
     (void)state;
     const struct kind both = {CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES, 0};
     const struct kind *const kinds[] = {&channels, &queues, &endpoints};
-    crpc_context *plain = open_context(0), *calling = open_context(both.context_flags);
+    crpc_context *plain = contexts_open(0), *calling = contexts_open(both.context_flags);
     for (size_t i = 0; i < 3; i++) {
         const struct kind *kind = kinds[i];
         struct front front = open_front(kind);
@@ -350,7 +317,7 @@ static void what_cannot_be_handed_over_is_refused(void **state)
         uint64_t caller;
         assert_int_equal(start_connect(kind, calling, front.address, &caller), CRPC_OK);
         const uint64_t handle =
-            poll_until(context, calling, CRPC_COMPLETION_CONNECT_REQUEST).endpoint.bits;
+            contexts_poll_until(context, calling, CRPC_COMPLETION_CONNECT_REQUEST).endpoint.bits;
         if (kind != &endpoints) {
             assert_int_equal(hand_over(kind, context, handle, plain, 0), CRPC_E_STATE);
         }
@@ -359,8 +326,9 @@ static void what_cannot_be_handed_over_is_refused(void **state)
         assert_int_equal(hand_over(kind, NULL, handle, plain, 0), CRPC_E_INVALID);
         assert_int_equal(hand_over(kind, context, handle + 1, plain, 0), CRPC_E_STALE);
         assert_int_equal(accept_it(kind, context, handle), CRPC_OK);
-        assert_int_equal(poll_until(calling, context, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
-        other = open_context(kind->context_flags);
+        assert_int_equal(contexts_poll_until(calling, context, CRPC_COMPLETION_CONNECTED).status,
+                         CRPC_OK);
+        other = contexts_open(kind->context_flags);
         assert_int_equal(hand_over(kind, context, handle, other, 0), CRPC_E_STATE);
         crpc_context_close(other);
         crpc_context_close(context);
@@ -375,17 +343,18 @@ static void so_many_wait_and_no_more(void **state)
     (void)state;
     const uint32_t wait_max = 128;
     struct front front = open_front(&endpoints);
-    crpc_context *calling = open_context(0);
+    crpc_context *calling = contexts_open(0);
     uint64_t caller;
-    other = open_context(0);
+    other = contexts_open(0);
     for (uint32_t i = 0; i <= wait_max; i++) {
         assert_int_equal(start_connect(&endpoints, calling, front.address, &caller), CRPC_OK);
         crpc_completion request =
-            poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+            contexts_poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
         assert_int_equal(hand_over(&endpoints, front.context, request.endpoint.bits, other, 0),
                          i < wait_max ? CRPC_OK : CRPC_E_NO_RESOURCE);
         if (i == wait_max) {
-            crpc_completion taken = poll_until(other, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+            crpc_completion taken =
+                contexts_poll_until(other, calling, CRPC_COMPLETION_CONNECT_REQUEST);
             assert_int_equal(accept_it(&endpoints, other, taken.endpoint.bits), CRPC_OK);
             assert_int_equal(hand_over(&endpoints, front.context, request.endpoint.bits, other, 0),
                              CRPC_OK);
@@ -401,7 +370,7 @@ static void a_context_without_room_refuses_it(void **state)
 {
     (void)state;
     struct front front = open_front(&channels);
-    crpc_context *calling = open_context(channels.context_flags);
+    crpc_context *calling = contexts_open(channels.context_flags);
     crpc_context_options options = {
         .struct_size = sizeof(options), .flags = channels.context_flags, .channels_max = 1};
     crpc_error error = {.struct_size = sizeof(error)};
@@ -411,11 +380,13 @@ static void a_context_without_room_refuses_it(void **state)
     assert_int_equal(crpc_context_open(&options, &other, NULL), CRPC_OK);
     handed_over(&channels, &front, calling, &caller);
     assert_int_equal(start_connect(&channels, calling, front.address, &caller), CRPC_OK);
-    crpc_completion request = poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
+    crpc_completion request =
+        contexts_poll_until(front.context, calling, CRPC_COMPLETION_CONNECT_REQUEST);
     assert_int_equal(hand_over(&channels, front.context, request.endpoint.bits, other, USER_DATA),
                      CRPC_OK);
     assert_int_equal(crpc_poll(other, &unused, 1), 0);
-    assert_int_equal(poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status, CRPC_E_REFUSED);
+    assert_int_equal(contexts_poll_until(calling, other, CRPC_COMPLETION_CONNECTED).status,
+                     CRPC_E_REFUSED);
     crpc_channel_get_error(calling, (crpc_channel){caller}, &error);
     assert_non_null(strstr(error.message, "channels_max"));
     crpc_context_close(calling);
