@@ -129,8 +129,10 @@ static int32_t take_options(const crpc_context *context, union connection_option
 
 /* ---- Connecting and parting ------------------------------------------------------------------ */
 
-static const struct connection_kind channels = {
-    .handle_kind = HANDLE_CHANNEL, .links = context_channel_links, .take_options = take_options};
+static const struct connection_kind channels = {.handle_kind = HANDLE_CHANNEL,
+                                                .links = context_channel_links,
+                                                .connect = connection_start,
+                                                .take_options = take_options};
 
 int32_t crpc_channel_connect(crpc_context *context, const char *address,
                              const crpc_channel_options *options, crpc_channel *channel,

@@ -30,18 +30,23 @@ static int32_t connect_link(const struct connection_kind *kind, const crpc_conte
     if (!links) {
         return error->status;
     }
-    int32_t status = options_check_address(address, error);
+    int32_t status = kind->take_options(context, &options, theirs, error);
     if (status == CRPC_OK) {
-        status = kind->take_options(context, &options, theirs, error);
-    }
-    if (status == CRPC_OK) {
-        status = link_connect(links, address, &options, &link, error);
+        status = kind->connect(links, address, &options, &link, error);
     }
     forget(&options);
     if (status == CRPC_OK) {
         *handle = link->handle;
     }
     return status;
+}
+
+int32_t connection_start(struct link_group *links, const char *address,
+                         const union connection_options *options, struct link **link,
+                         crpc_error *error)
+{
+    const int32_t status = options_check_address(address, error);
+    return status == CRPC_OK ? link_connect(links, address, options, link, error) : status;
 }
 
 int32_t connection_connect(const struct connection_kind *kind, crpc_context *context,
@@ -218,6 +223,6 @@ int32_t connection_get_error(const struct connection_kind *kind, crpc_context *c
     if (!link) {
         return CRPC_E_STALE;
     }
-    COPYOUT(error, &link->error, error);
+    COPYOUT(error, kind->error_of ? kind->error_of(link) : &link->error, error);
     return CRPC_OK;
 }

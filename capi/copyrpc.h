@@ -420,10 +420,15 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
  * with CRPC_E_AGAIN. Not with CRPC_OP_QUIET, CRPC_OP_AFTER or crpc_reserve. */
 #define CRPC_OP_REGION 0x4u
 
+/* Flag of CALL: to do this twice is as to do it once. An endpoint that reconnects (CRPC_ENDPOINT_RECONNECT) sends it again over the
+ * next connection, if the one before has ended and nobody knows whether it was done. On other endpoints it means nothing. With
+ * CRPC_OP_REGION, the payload is copied for that; if the region is another device's memory, the op gets CRPC_E_UNSUPPORTED. */
+#define CRPC_OP_IDEMPOTENT 0x8u
+
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
     uint8_t opcode;           /* CRPC_OP_* */
-    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION */
+    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION, CRPC_OP_IDEMPOTENT */
     uint16_t method;          /* CALL: any number; the peer's completion shows it */
     int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it.
                                * DROP: 0 or CRPC_E_NOT_STARTED */
@@ -487,6 +492,11 @@ typedef struct crpc_op {
  * it. Not every request without a caller is told of: none is after a disconnect of the peer has begun, and none of a peer that does not
  * tell such things (`features` of crpc_endpoint_info). A peer at fault may tell it more than once. */
 #define CRPC_COMPLETION_ABANDONED 15u
+/* The connection of an endpoint that reconnects has ended, or an attempt to connect has failed: `status` says why (CRPC_OK: the peer
+ * has disconnected gracefully), and crpc_endpoint_get_error more. The next attempt follows by itself, and CRPC_COMPLETION_CONNECTED
+ * when one succeeds. Requests of the peer that are not answered, and views, are those of the connection that has ended: their
+ * tokens are stale. */
+#define CRPC_COMPLETION_RECONNECTING 16u
 
 /* Flag of a completion: `endpoint.bits` is a crpc_channel, and `endpoint_user_data` belongs to that
  * channel. SENT, RECEIVED and RAIL always have it. CANCEL, CONNECT_REQUEST, CONNECTED, DISCONNECTED
@@ -652,6 +662,20 @@ CRPC_API int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint);
  * used: once, when a call does not fit. It then waits for a round trip, and a submit and a poll of each side make system
  * calls. */
 #define CRPC_ENDPOINT_FULL_SIZE 0x8u
+/* Flag, for crpc_endpoint_connect: the endpoint comes back. When it cannot connect, or its connection ends, and the application
+ * has neither disconnected nor closed it, it tries again until it does: each address in turn, then after a pause (reconnect_pause_ns)
+ * all of them again. Its handle stays valid. The state is CRPC_STATE_CONNECTING meanwhile.
+ *
+ * A call is kept until it is answered, with a copy of its payload. Each completes once, as always:
+ *  - one that was not sent waits for the next connection, up to its deadline; so does one that a peer that disconnects has dropped
+ *    with CRPC_E_NOT_STARTED. Up to calls_max wait, others get CRPC_E_AGAIN;
+ *  - one that was sent and not answered when the connection ends is sent again if it is CRPC_OP_IDEMPOTENT; otherwise it
+ *    ends with CRPC_E_DISCONNECTED: nobody knows whether it was done.
+ *  - one with CRPC_OP_REGION is kept if it is IDEMPOTENT, or waits; otherwise it ends with the connection.
+ * crpc_reserve gets CRPC_E_AGAIN while there is no connection; a reservation that was open when it ended must be committed, which
+ * returns CRPC_E_DISCONNECTED, or aborted, before the endpoint connects again. What belongs to one connection has to be made again
+ * after each CRPC_COMPLETION_CONNECTED: an arena that was lent, registrations for it (crpc_region_prepare). There is no lane. */
+#define CRPC_ENDPOINT_RECONNECT 0x10u
 
 typedef struct crpc_endpoint_options {
     uint32_t struct_size;
@@ -705,9 +729,15 @@ typedef struct crpc_endpoint_options {
      * send_depth of crpc_context_info, means send_depth. For each send_depth, or part of one, the lane counts
      * as one of endpoints_max, besides the endpoint. */
     uint32_t lane_depth;
+    /* With CRPC_ENDPOINT_RECONNECT, otherwise both must be 0: how long it pauses before it tries all addresses again, first and at most.
+     * Each pause is twice the one before, less up to a half at random. It begins anew with a connection that has lasted for the
+     * longest pause. 0 = 10 ms, and 5 s. */
+    uint64_t reconnect_pause_ns;
+    uint64_t reconnect_pause_max_ns;
 } crpc_endpoint_options;
 
-/* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port". Names are
+/* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port"; with CRPC_ENDPOINT_RECONNECT, up to 16 of
+ * these with commas between them, all for the same service. Names are
  * looked up in the background. `options` may be NULL. The new handle belongs to the caller until
  * crpc_endpoint_close, also if the connection fails.
  * Returns CRPC_OK and sets *endpoint; CRPC_E_INVALID, CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK,
@@ -715,7 +745,8 @@ typedef struct crpc_endpoint_options {
  * CRPC_E_SYSTEM. After CRPC_OK, one CRPC_COMPLETION_CONNECTED follows. Its status is CRPC_OK, one of
  * the errors above, CRPC_E_TIMEOUT, CRPC_E_REFUSED, CRPC_E_KEY, CRPC_E_UNREACHABLE, CRPC_E_VERSION,
  * CRPC_E_PROTOCOL, CRPC_E_DISCONNECTED (the peer gave up) or CRPC_E_NO_DEVICE (the route leads
- * through another device); crpc_endpoint_get_error gives the details. */
+ * through another device); crpc_endpoint_get_error gives the details. With CRPC_ENDPOINT_RECONNECT, CRPC_COMPLETION_RECONNECTING
+ * with these statuses comes as often as an attempt fails, and CONNECTED is always CRPC_OK. */
 CRPC_API int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
                                        const crpc_endpoint_options *options,
                                        crpc_endpoint *endpoint, crpc_error *error);
@@ -826,7 +857,10 @@ typedef struct crpc_endpoint_info {
     uint8_t token[16];     /* the peer's; empty on the side that called crpc_endpoint_connect */
     char peer_address[64]; /* "192.0.2.1:47110" or "[2001:db8::1]:47110"; "" = connected by blob */
     char local_address[64];
-    uint32_t reserved;
+    uint32_t calls_waiting;   /* of calls_open, those that wait for a connection. This and the rest: with CRPC_ENDPOINT_RECONNECT */
+    uint32_t address_index;   /* which address it is, or was, connected to, or tries: 0 = the first */
+    uint32_t attempts_failed; /* to connect, one after the other, up to now */
+    uint64_t connections;     /* that were made: more than 1 = it has come back */
 } crpc_endpoint_info;
 
 /* Describes an endpoint. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
@@ -838,7 +872,7 @@ CRPC_API int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint en
                                          crpc_stats *stats);
 
 /* Tells why an endpoint could not connect or was disconnected. error->status is CRPC_OK if neither
- * has happened. If the peer violated the protocol before the connection was lost, the status is
+ * has happened; of an endpoint that reconnects, why it did so last. If the peer violated the protocol before the connection was lost, the status is
  * CRPC_E_PROTOCOL and the message describes both.
  * Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint,

@@ -14,23 +14,27 @@ submit_unusual(const crpc_context *context, struct rpc_endpoint *endpoint, const
 {
     crpc_op op = *theirs;
     struct region *region = NULL;
-    const bool in_region = theirs->flags == CRPC_OP_REGION && theirs->region.bits != 0;
+    const bool call = op.opcode == CRPC_OP_CALL;
+    const uint8_t flags = call ? op.flags & (uint8_t)~CRPC_OP_IDEMPOTENT : op.flags;
+    const bool in_region = flags == CRPC_OP_REGION && theirs->region.bits != 0;
     if (in_region) {
         region = region_of(context, theirs->region);
         op.region.bits = 0;
         payload_bytes = region ? region->bytes : UINT64_MAX;
-        op.flags = 0;
+        op.flags &= (uint8_t)~CRPC_OP_REGION;
     } else {
         op.flags &= (uint8_t)~CRPC_OP_AFTER;
     }
-    bool valid = op.opcode == CRPC_OP_CALL ? op_call_valid(&op) : op_reply_valid(&op);
-    if (op.flags == theirs->flags || !valid || !op_payload_fits(&op, payload_bytes)) {
+    bool valid = call ? op_idempotent_call_valid(&op) : op_reply_valid(&op);
+    if (!valid || !op_payload_fits(&op, payload_bytes)) {
         return CRPC_E_INVALID;
     }
     if (in_region) {
         return region ? rpc_gather(endpoint, &op, &region->payloads) : CRPC_E_STALE;
     }
-    return rpc_after(endpoint, &op, payload + op.payload_offset);
+    return theirs->flags & CRPC_OP_AFTER ? rpc_after(endpoint, &op, payload + op.payload_offset)
+           : call                        ? rpc_call(endpoint, &op, payload + op.payload_offset)
+                                         : rpc_reply(endpoint, &op, payload + op.payload_offset);
 }
 
 static inline int32_t submit_one(const crpc_context *context, struct rpc_endpoint *endpoint,
@@ -259,7 +263,7 @@ int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
     if (!endpoint) {
         return CRPC_E_STALE;
     }
-    if (op->opcode == CRPC_OP_CALL ? !op_call_valid(op) : !op_reply_valid(op)) {
+    if (op->opcode == CRPC_OP_CALL ? !op_idempotent_call_valid(op) : !op_reply_valid(op)) {
         return CRPC_E_INVALID;
     }
     if (op->opcode != CRPC_OP_CALL && op->opcode != CRPC_OP_REPLY) {

@@ -1,4 +1,6 @@
 /* endpoint.c: endpoints, for the caller. */
+#include <string.h>
+
 #include "base/compiler.h"
 #include "base/error.h"
 #include "private/connection.h"
@@ -15,6 +17,9 @@
 #define CALLS_MAX_LIMIT (1u << 20)
 #define BATCH_WINDOW_DEFAULT 64u
 #define BATCH_WINDOW_MAX 1024u
+#define RECONNECT_PAUSE_DEFAULT_NS UINT64_C(10000000)
+#define RECONNECT_PAUSE_MAX_DEFAULT_NS UINT64_C(5000000000)
+#define RECONNECT_PAUSE_MAX_NS UINT64_C(3600000000000)
 
 static_assert(NIC_SEND_DEPTH_MAX == 4096, "what lane_depth may be");
 
@@ -31,6 +36,11 @@ static void fill_defaults(crpc_endpoint_options *options)
     default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
     default32(&options->retry_count, RETRY_COUNT_DEFAULT);
     default32(&options->peer_ring_bytes_max, PEER_RING_BYTES_MAX_DEFAULT);
+    if (options->flags & CRPC_ENDPOINT_RECONNECT) {
+        default64(&options->reconnect_pause_max_ns, RECONNECT_PAUSE_MAX_DEFAULT_NS);
+        default64(&options->reconnect_pause_ns,
+                  minimum(RECONNECT_PAUSE_DEFAULT_NS, options->reconnect_pause_max_ns));
+    }
 }
 
 static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *error)
@@ -60,7 +70,8 @@ static int32_t check_ring(const crpc_endpoint_options *options, crpc_error *erro
 static int32_t check_flags(const crpc_endpoint_options *options, crpc_error *error)
 {
     const uint32_t one_way = CRPC_ENDPOINT_CALL_ONLY | CRPC_ENDPOINT_SERVE_ONLY;
-    if (options->flags & ~(one_way | CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_FULL_SIZE)) {
+    if (options->flags &
+        ~(one_way | CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_FULL_SIZE | CRPC_ENDPOINT_RECONNECT)) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "reserved bits of crpc_endpoint_options are set");
     }
@@ -109,6 +120,32 @@ static int32_t check_ranges(const crpc_endpoint_options *options, crpc_error *er
                                     options->token_bytes, options->key_bytes, error);
 }
 
+static int32_t check_reconnect(const crpc_endpoint_options *options, crpc_error *error)
+{
+    if (!(options->flags & CRPC_ENDPOINT_RECONNECT)) {
+        return options->reconnect_pause_ns == 0 && options->reconnect_pause_max_ns == 0
+                   ? CRPC_OK
+                   : error_set(error, CRPC_E_INVALID, 0,
+                               "reconnect_pause_ns and reconnect_pause_max_ns must be 0 without "
+                               "CRPC_ENDPOINT_RECONNECT");
+    }
+    if (options->flags & (CRPC_ENDPOINT_LANE | CRPC_ENDPOINT_SERVE_ONLY)) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "an endpoint that reconnects is for calls: it has no lane, whose grants are of "
+            "one connection, and is not SERVE_ONLY");
+    }
+    if (options->reconnect_pause_max_ns > RECONNECT_PAUSE_MAX_NS ||
+        options->reconnect_pause_ns > (options->reconnect_pause_max_ns
+                                           ? options->reconnect_pause_max_ns
+                                           : RECONNECT_PAUSE_MAX_DEFAULT_NS)) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "reconnect_pause_ns may be at most reconnect_pause_max_ns, and that at most an hour");
+    }
+    return CRPC_OK;
+}
+
 static int32_t take_options(const crpc_context *context, union connection_options *ours,
                             const void *theirs, crpc_error *error)
 {
@@ -119,6 +156,9 @@ static int32_t take_options(const crpc_context *context, union connection_option
     }
     if (status == CRPC_OK && context->nic->initiators) {
         status = check_dynamic(options, error);
+    }
+    if (status == CRPC_OK) {
+        status = check_reconnect(options, error);
     }
     if (status == CRPC_OK) {
         status = check_ranges(options, error);
@@ -139,8 +179,48 @@ static struct link_group *links(const crpc_context *context, crpc_error *error)
     return rpc_links(context->engine);
 }
 
-static const struct connection_kind endpoints = {
-    .handle_kind = HANDLE_ENDPOINT, .links = links, .take_options = take_options};
+static int32_t connect(struct link_group *links, const char *address,
+                       const union connection_options *options, struct link **link,
+                       crpc_error *error)
+{
+    if (!(options->endpoint.flags & CRPC_ENDPOINT_RECONNECT)) {
+        if (address && strchr(address, ',')) {
+            return error_set(error, CRPC_E_INVALID, 0,
+                             "several addresses are for CRPC_ENDPOINT_RECONNECT");
+        }
+        return connection_start(links, address, options, link, error);
+    }
+    const int32_t status = options_check_addresses(address, RPC_ADDRESSES_MAX, error);
+    return status == CRPC_OK ? rpc_connect_lasting(links, address, &options->endpoint, link, error)
+                             : status;
+}
+
+static const crpc_error *error_of(const struct link *link)
+{
+    return rpc_endpoint_error((const struct rpc_endpoint *)(const void *)link);
+}
+
+static const struct connection_kind endpoints = {.handle_kind = HANDLE_ENDPOINT,
+                                                 .links = links,
+                                                 .connect = connect,
+                                                 .take_options = take_options,
+                                                 .error_of = error_of};
+/* An endpoint that does not connect comes by a peer, or by what the application carries: it cannot come back by itself. */
+static int32_t take_options_of_one(const crpc_context *context, union connection_options *ours,
+                                   const void *theirs, crpc_error *error)
+{
+    const int32_t status = take_options(context, ours, theirs, error);
+    if (status == CRPC_OK && ours->endpoint.flags & CRPC_ENDPOINT_RECONNECT) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "CRPC_ENDPOINT_RECONNECT is for crpc_endpoint_connect: only the side that connects "
+            "can do so again");
+    }
+    return status;
+}
+
+static const struct connection_kind endpoints_of_one = {
+    .handle_kind = HANDLE_ENDPOINT, .links = links, .take_options = take_options_of_one};
 
 int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
                               const crpc_endpoint_options *options, crpc_endpoint *endpoint,
@@ -153,7 +233,7 @@ int32_t crpc_endpoint_connect(crpc_context *context, const char *address,
 int32_t crpc_endpoint_accept(crpc_context *context, crpc_endpoint endpoint,
                              const crpc_endpoint_options *options, crpc_error *error)
 {
-    return connection_accept(&endpoints, context, endpoint.bits, options, error);
+    return connection_accept(&endpoints_of_one, context, endpoint.bits, options, error);
 }
 
 int32_t crpc_endpoint_reject(crpc_context *context, crpc_endpoint endpoint, uint32_t reason)
@@ -171,8 +251,8 @@ int32_t crpc_endpoint_blob(crpc_context *context, const crpc_endpoint_options *o
                            crpc_endpoint *endpoint, void *blob, uint32_t *blob_bytes,
                            crpc_error *error)
 {
-    return connection_blob(&endpoints, context, options, endpoint ? &endpoint->bits : NULL, blob,
-                           blob_bytes, error);
+    return connection_blob(&endpoints_of_one, context, options, endpoint ? &endpoint->bits : NULL,
+                           blob, blob_bytes, error);
 }
 
 int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoint, const void *blob,

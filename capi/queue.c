@@ -294,6 +294,7 @@ static int32_t take_blob_options(const crpc_context *context, union connection_o
 
 static const struct connection_kind connects = {.handle_kind = HANDLE_QUEUE,
                                                 .links = context_queue_links,
+                                                .connect = connection_start,
                                                 .take_options = take_connect_options};
 static const struct connection_kind accepts = {
     .handle_kind = HANDLE_QUEUE, .links = context_queue_links, .take_options = take_accept_options};

@@ -19,10 +19,21 @@ struct connection_kind {
     enum handle_kind handle_kind;
     /* Returns the context's links of this kind; NULL, with *error filled, if it has none. */
     struct link_group *(*links)(const crpc_context *context, crpc_error *error);
+    /* link_connect, or what takes its place. Checks the address. */
+    int32_t (*connect)(struct link_group *links, const char *address,
+                       const union connection_options *options, struct link **link,
+                       crpc_error *error);
     /* Copies and checks the caller's options, and replaces zeros that mean a default. */
     int32_t (*take_options)(const crpc_context *context, union connection_options *ours,
                             const void *theirs, crpc_error *error);
+    /* Optional: why the link has ended, if that is not link->error. */
+    const crpc_error *(*error_of)(const struct link *link);
 };
+
+/* For connection_kind.connect: link_connect. */
+int32_t connection_start(struct link_group *links, const char *address,
+                         const union connection_options *options, struct link **link,
+                         crpc_error *error);
 
 /* The bodies of crpc_KIND_connect and so on. `handle` is where the caller wants the handle, or the
  * handle itself. All functions check their arguments. */

@@ -64,9 +64,11 @@ static void flags_and_statuses(void **state)
     (void)state;
     for (uint8_t opcode = CRPC_OP_CALL; opcode <= CRPC_OP_CANCEL; opcode++) {
         for (uint32_t bit = 0; bit < 8; bit++) {
-            bool known = (bit == 0 && (opcode == CRPC_OP_REPLY || opcode == CRPC_OP_DROP)) ||
-                         (bit == 1 && (opcode == CRPC_OP_REPLY ||
-                                       opcode == CRPC_OP_CALL)); /* CRPC_OP_REGION needs a region */
+            bool known =
+                (bit == 0 && (opcode == CRPC_OP_REPLY || opcode == CRPC_OP_DROP)) ||
+                (bit == 1 && (opcode == CRPC_OP_REPLY ||
+                              opcode == CRPC_OP_CALL)) || /* CRPC_OP_REGION needs a region */
+                (bit == 3 && opcode == CRPC_OP_CALL);
             if (!known) {
                 expect_invalid((crpc_op){.opcode = opcode,
                                          .flags = (uint8_t)(1u << bit),
@@ -78,6 +80,33 @@ static void flags_and_statuses(void **state)
     expect_invalid(
         (crpc_op){.opcode = CRPC_OP_REPLY, .status = -1, .endpoint = fixture.left_endpoint},
         "a status below 0");
+}
+
+/* On an endpoint that does not reconnect, CRPC_OP_IDEMPOTENT means nothing. */
+static void an_idempotent_call(void **state)
+{
+    (void)state;
+    void *address;
+    crpc_op op = {.opcode = CRPC_OP_CALL,
+                  .flags = CRPC_OP_IDEMPOTENT,
+                  .endpoint = fixture.left_endpoint,
+                  .payload_bytes = 3,
+                  .reply_bytes_max = 10};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (i == 0) {
+            assert_int_equal(fixture_submit(fixture.left, &op, "abc", 3), CRPC_OK);
+        } else {
+            assert_int_equal(crpc_reserve(fixture.left, &op, &address), CRPC_OK);
+            memcpy(address, "abc", 3);
+            assert_int_equal(crpc_commit(fixture.left, fixture.left_endpoint, 3), CRPC_OK);
+        }
+        const crpc_completion request = fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+        assert_memory_equal((const void *)(uintptr_t)request.payload, "abc", 3);
+        assert_int_equal(fixture_reply(&request, "y", 1), CRPC_OK);
+        assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE).status, CRPC_OK);
+    }
+    op.token = 1;
+    expect_invalid(op, "an idempotent call with a token");
 }
 
 static void unknown_opcodes(void **state)
@@ -494,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(fields_that_the_opcode_does_not_name_must_be_zero),
         WITH_FIXTURE(flags_and_statuses),
+        WITH_FIXTURE(an_idempotent_call),
         WITH_FIXTURE(unknown_opcodes),
         WITH_FIXTURE(payloads_out_of_range),
         WITH_FIXTURE(a_prefix_is_taken_and_the_rest_left_alone),

@@ -88,7 +88,18 @@ static void endpoint_options_are_checked_with_a_message(void **state)
         {{.peer_ring_bytes_max = 4095}, "peer_ring_bytes_max"},
         {{.peer_ring_bytes_max = (1u << 30) + 1}, "peer_ring_bytes_max"},
         {{.flags = 3}, "CALL_ONLY"},
-        {{.flags = 16}, "reserved"},
+        {{.flags = 32}, "reserved"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT}, "only the side that connects"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT | CRPC_ENDPOINT_LANE}, "no lane"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT | CRPC_ENDPOINT_SERVE_ONLY}, "SERVE_ONLY"},
+        {{.reconnect_pause_ns = 1}, "without CRPC_ENDPOINT_RECONNECT"},
+        {{.reconnect_pause_max_ns = 1}, "without CRPC_ENDPOINT_RECONNECT"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT, .reconnect_pause_ns = 2, .reconnect_pause_max_ns = 1},
+         "at most reconnect_pause_max_ns"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT, .reconnect_pause_ns = UINT64_C(5000000001)},
+         "at most reconnect_pause_max_ns"},
+        {{.flags = CRPC_ENDPOINT_RECONNECT, .reconnect_pause_max_ns = UINT64_C(3600000000001)},
+         "an hour"},
         {{.flags = 1, .request_bytes = 64}, "request_bytes"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -105,6 +116,43 @@ static void endpoint_options_are_checked_with_a_message(void **state)
             fail_msg("case %zu: %s", i, error.message);
         }
     }
+}
+
+static void several_addresses_are_checked_one_by_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *addresses;
+        const char *word;
+    } cases[] = {
+        {"", "no port"},
+        {",", "no port"},
+        {"a:1,", "no port"},
+        {"a:1,,b:2", "no port"},
+        {"a:1,b", "b"},
+        {"a:1,b:0", "b:0"},
+        {"a:1, b:2", "space"},
+        {"a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1", "16"},
+    };
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_RECONNECT};
+    static char longest[400];
+    crpc_endpoint endpoint;
+    for (size_t i = 0; i <= sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool last = i == sizeof(cases) / sizeof(cases[0]);
+        crpc_error error = {.struct_size = sizeof(error)};
+        memset(longest, 'a', sizeof(longest) - 1);
+        assert_int_equal(crpc_endpoint_connect(fixture.left, last ? longest : cases[i].addresses,
+                                               &options, &endpoint, &error),
+                         CRPC_E_INVALID);
+        if (!strstr(error.message, last ? "too long" : cases[i].word)) {
+            fail_msg("case %zu: %s", i, error.message);
+        }
+    }
+    crpc_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(crpc_endpoint_connect(fixture.left, "a:1,b:2", NULL, &endpoint, &error),
+                     CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "CRPC_ENDPOINT_RECONNECT"));
 }
 
 static void context_options_are_checked_with_a_message(void **state)
@@ -327,6 +375,7 @@ int main(void)
         WITH_FIXTURE(regions),
         WITH_FIXTURE(limits_of_the_header_are_allowed),
         WITH_FIXTURE(endpoint_options_are_checked_with_a_message),
+        WITH_FIXTURE(several_addresses_are_checked_one_by_one),
         WITH_FIXTURE(context_options_are_checked_with_a_message),
         WITH_FIXTURE(no_room_for_another_endpoint),
         WITH_FIXTURE(a_failure_at_any_step_leaves_nothing_behind),

@@ -113,3 +113,14 @@ void handles_remove(struct handles *handles, uint64_t bits)
     handles->entries[slot] = (struct handle_entry){0};
     give_slot(handles, slot);
 }
+
+void handles_swap(struct handles *handles, uint64_t one, uint64_t other)
+{
+    struct handle_entry *first = &handles->entries[one & (HANDLE_SLOTS_MAX - 1)];
+    struct handle_entry *second = &handles->entries[other & (HANDLE_SLOTS_MAX - 1)];
+    assert(first->bits == one && second->bits == other &&
+           one >> HANDLE_KIND_SHIFT == other >> HANDLE_KIND_SHIFT);
+    void *object = first->object;
+    first->object = second->object;
+    second->object = object;
+}

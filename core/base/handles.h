@@ -52,6 +52,8 @@ void handles_free(struct handles *handles);
 uint64_t handles_add(struct handles *handles, enum handle_kind kind, void *object);
 /* Does nothing if the handle was removed before. */
 void handles_remove(struct handles *handles, uint64_t bits);
+/* Each of the two handles names what the other one named. Both are valid, and of the same kind. */
+void handles_swap(struct handles *handles, uint64_t one, uint64_t other);
 
 /* Returns the object, or NULL if the handle is stale, belongs to another context, is of another
  * kind, or is garbage. */

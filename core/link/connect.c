@@ -87,23 +87,41 @@ void link_take_private(struct link_peer *peer, const struct cm_event *event)
 
 /* ---- The connecting side --------------------------------------------------------------------- */
 
+int32_t link_start(struct link *link, const char *address, const void *options, crpc_error *error)
+{
+    const struct link_group *group = link->group;
+    int32_t status = group->connect ? CRPC_OK : link_need_cm(group, error);
+    if (status == CRPC_OK) {
+        status = link_prepare(link, options, error);
+    }
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = group->connect ? group->connect(link, address, error)
+                            : cm_connect(group->cm, address, link, &link->identifier, error);
+    if (status != CRPC_OK) {
+        group->service->unprepare(link);
+        return status;
+    }
+    if (link->state != CRPC_STATE_CONNECTING) {
+        link_begin(link);
+    }
+    return CRPC_OK;
+}
+
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
                      struct link **out, crpc_error *error)
 {
     struct link *link;
-    int32_t status = link_need_cm(group, error);
-    if (status == CRPC_OK) {
-        status = link_make(group, options, &link, error);
-    }
+    int32_t status = group->service->create(group, &link, error);
     if (status != CRPC_OK) {
         return status;
     }
-    status = cm_connect(group->cm, address, link, &link->identifier, error);
+    status = link_start(link, address, options, error);
     if (status != CRPC_OK) {
         link_close(link);
         return status;
     }
-    link_begin(link);
     *out = link;
     return CRPC_OK;
 }

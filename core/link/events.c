@@ -24,12 +24,23 @@ static void emit(const struct link *link, uint8_t kind, int32_t status, uint64_t
                                         .endpoint_user_data = link->options.user_data};
 }
 
-static void emit_connected(const struct link *link, struct output *output)
+/* It has ended, or could not connect. */
+static void emit_end(struct link *link, uint8_t kind, struct output *output)
 {
-    bool never =
-        link->state == CRPC_STATE_DISCONNECTED && !(link->events & LINK_EVENT_DISCONNECTED);
-    emit(link, CRPC_COMPLETION_CONNECTED, never ? link->error.status : CRPC_OK,
-         link->options.user_data, output);
+    const struct link_service *service = link->group->service;
+    if (service->comes_back && service->comes_back(link)) {
+        kind = CRPC_COMPLETION_RECONNECTING;
+    }
+    emit(link, kind, link->error.status, link->options.user_data, output);
+}
+
+static void emit_connected(struct link *link, struct output *output)
+{
+    if (link->state == CRPC_STATE_DISCONNECTED && !(link->events & LINK_EVENT_DISCONNECTED)) {
+        emit_end(link, CRPC_COMPLETION_CONNECTED, output);
+    } else {
+        emit(link, CRPC_COMPLETION_CONNECTED, CRPC_OK, link->options.user_data, output);
+    }
 }
 
 /* Gives the event that has to come first. False if it has to wait. */
@@ -55,12 +66,14 @@ static bool emit_first(struct link *link, struct output *output)
     case LINK_EVENT_ROOM:
         if (link->refused) {
             link->refused = false;
+            if (service->room) {
+                service->room(link);
+            }
             emit(link, CRPC_COMPLETION_ROOM, CRPC_OK, link->options.user_data, output);
         }
         break;
     default:
-        emit(link, CRPC_COMPLETION_DISCONNECTED, link->error.status, link->options.user_data,
-             output);
+        emit_end(link, CRPC_COMPLETION_DISCONNECTED, output);
     }
     return true;
 }
@@ -138,7 +151,7 @@ void link_expire_now(struct link_group *group)
 int32_t link_cancel_possible(struct link *link)
 {
     const struct link_group *group = link->group;
-    if (link->state == CRPC_STATE_DISCONNECTED) {
+    if (link->state == CRPC_STATE_DISCONNECTED && !link->away) {
         return CRPC_E_DISCONNECTED;
     }
     if (group->cancels_tail - group->cancels_head < LINK_CANCELS_MAX) {

@@ -143,6 +143,18 @@ int32_t link_init(struct link *link, struct link_group *group, crpc_error *error
     return CRPC_OK;
 }
 
+void link_take_place(struct link *link, struct link *other)
+{
+    const uint64_t handle = link->handle;
+    assert(other->away && link->group == other->group);
+    handles_swap(link->group->handles, handle, other->handle);
+    link->handle = other->handle;
+    other->handle = handle;
+    link->cancels = other->cancels;
+    other->cancels = 0;
+    other->away = false;
+}
+
 void link_remove(struct link *link)
 {
     struct link_group *group = link->group;
@@ -266,6 +278,10 @@ void link_forget_queue_pair(struct link_group *group, uint32_t nic, uint32_t num
 int32_t link_disconnect(struct link *link, uint64_t timeout_ns)
 {
     struct link_group *group = link->group;
+    if (group->service->stay_away && group->service->stay_away(link)) {
+        group->now_ns = 0;
+        return CRPC_OK;
+    }
     if ((link->state != CRPC_STATE_CONNECTED && link->state != CRPC_STATE_CLOSING) ||
         link->failing) {
         return CRPC_E_STATE;

@@ -115,6 +115,14 @@ struct link_service {
 
     /* Writes one event of LINK_EVENT_SERVICE. Clears that bit after the last one. */
     void (*emit_event)(struct link *link, struct output *output);
+    /* The link has ended, or could not connect, and all that came before has been given. Returns true if another link of the
+     * service will take its place (link_take_place): then the application is told of this, and not of an end. */
+    bool (*comes_back)(struct link *link);
+    /* The application is told that there may be room. The service may use it first. */
+    void (*room)(struct link *link);
+    /* The application requests a disconnect. Returns true if the service has seen to it: there is no connection to leave, but one
+     * that comes back. */
+    bool (*stay_away)(struct link *link);
     /* A timer of one of the service's kinds has expired. */
     void (*timer)(struct link_group *group, struct wheel_timer *timer);
     /* CM_EVENT_QUEUE_PAIR, _PORT_ACTIVE, _PORT_DOWN, _DEVICE_FATAL or _SRQ_LIMIT of a device that cm
@@ -143,7 +151,7 @@ struct link_group {
     /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
      * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
     bool attention;
-    struct cm *cm;       /* NULL: nobody connects by rdma_cm, or watches the devices */
+    struct cm *cm; /* NULL: nobody connects by rdma_cm, or watches the devices */
     uint64_t now_ns;     /* 0 = the clock was not read in this call of the API */
     struct wheel wheel;  /* what a poll looks at of it, and all before it, are a cache line */
     struct list cm_ring; /* of the groups with this cm */
@@ -162,6 +170,8 @@ struct link_group {
     uint32_t cancels_tail;
     int32_t device_events[LINK_DEVICE_EVENTS_MAX];
     uint32_t device_event_count;
+    /* How links connect where there is no cm: tests set it. Otherwise NULL. */
+    int32_t (*connect)(struct link *link, const char *address, crpc_error *error);
 };
 
 /* Everything that the arguments point to stays the caller's and must outlive the group.
@@ -270,6 +280,7 @@ struct link {
     bool working; /* the cm thread makes what depends on the peer, and connects the queue pair */
     bool idle;    /* the life timer runs slowly: nothing of the peer is awaited */
     bool refused; /* an op got CRPC_E_AGAIN; LINK_EVENT_ROOM must follow */
+    bool away;    /* it has ended, and another link will take its place */
     /* The peer did, while the link waited to be accepted or rejected. */
     bool given_up;
     uint32_t cancels; /* whose completions are still to be given */
@@ -311,6 +322,11 @@ static inline struct nic_domain *link_own_domain(const struct link *link)
 int32_t link_connect(struct link_group *group, const char *address, const void *options,
                      struct link **link, crpc_error *error);
 int32_t link_accept(struct link *link, const void *options, crpc_error *error);
+/* The second half of link_connect, for a link that the service has just created. If it fails, the link is as it was. */
+int32_t link_start(struct link *link, const char *address, const void *options, crpc_error *error);
+/* The link, which has just been created, takes the place of `other`, which is away: it has its handle from now on, and `other` a
+ * new one, which nobody knows, to be closed. */
+void link_take_place(struct link *link, struct link *other);
 
 #define LINK_BLOB_BYTES 104
 /* Writes LINK_BLOB_BYTES bytes to `blob`. */
@@ -414,7 +430,7 @@ void link_addresses(const struct link *link, char *peer, size_t peer_bytes, char
 /* Fills in the members that crpc_endpoint_info and crpc_channel_info have in common. */
 #define link_fill_info(link, info)                                                                 \
     do {                                                                                           \
-        (info)->state = (link)->state;                                                             \
+        (info)->state = (link)->away ? CRPC_STATE_CONNECTING : (link)->state;                      \
         (info)->user_data = (link)->options.user_data;                                             \
         (info)->version = (link)->peer.version;                                                    \
         (info)->token_bytes = (link)->peer.token_bytes;                                            \

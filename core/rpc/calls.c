@@ -7,6 +7,7 @@
  */
 #include "base/sparse.h"
 #include "rpc/internal.h"
+#include "rpc/lasting.h"
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
 
@@ -118,6 +119,9 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
             rpc_abandon(call);
         }
     }
+    if (unlikely(!list_empty(&engine->kept_ended))) {
+        rpc_lasting_emit(engine, output);
+    }
 }
 
 /* ---- Deadlines ------------------------------------------------------------------------------- */
@@ -130,6 +134,10 @@ void rpc_timer(struct link_group *group, struct wheel_timer *timer)
         rpc_lane_timer(timer, engine_of_group(group));
     } else if (timer->kind == TIMER_LANE) {
         rpc_lane_again(timer);
+    } else if (timer->kind == TIMER_ATTEMPT) {
+        rpc_lasting_attempt(timer);
+    } else if (timer->kind == TIMER_KEPT) {
+        rpc_lasting_expire(timer);
     } else {
         endpoint_read_timer(container_of(timer, struct rpc_endpoint, read.timer));
     }
@@ -152,6 +160,9 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
             call_end(call, CRPC_E_CANCELED);
             count++;
         }
+    }
+    if (endpoint->lasting) {
+        count += rpc_lasting_cancel(endpoint->lasting, op->token);
     }
     link_cancel_done(&endpoint->link, op->user_data, count);
     return CRPC_OK;

@@ -11,6 +11,7 @@
 #include "base/lines.h"
 #include "base/page.h"
 #include "base/sparse.h"
+#include "rpc/lasting.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     }
     init_links(endpoint);
     endpoint->engine = engine_of_group(group);
-    endpoint->call_bar = CRPC_E_STATE;
+    rpc_set_call_bar(endpoint, CRPC_E_STATE);
     endpoint->reply_bar = CRPC_E_STATE;
     endpoint->read.backoff_ns = READ_BACKOFF_MIN_NS;
     int32_t status = link_init(&endpoint->link, group, error);
@@ -239,6 +240,9 @@ static void opened(struct link *link)
     endpoint->in.kind_mask = timed ? (1u << WIRE_KIND_BITS) - 1 : UINT16_MAX;
     rpc_set_bars(endpoint);
     link_connected(link);
+    if (endpoint->lasting) {
+        rpc_lasting_opened(endpoint->lasting);
+    }
     if (endpoint->in.arrivals_head != endpoint->in.arrivals_tail) {
         list_append_once(&endpoint->engine->ready, &endpoint->ready_link);
     }
@@ -269,8 +273,11 @@ static void distrust(struct link *link)
 /* Nothing more is sent. */
 static void stop(struct rpc_endpoint *endpoint)
 {
-    endpoint->call_bar = CRPC_E_DISCONNECTED;
+    rpc_set_call_bar(endpoint, CRPC_E_DISCONNECTED);
     endpoint->reply_bar = CRPC_E_DISCONNECTED;
+    if (endpoint->lasting) {
+        rpc_lasting_cut(endpoint->lasting);
+    }
     endpoint->reservation.open = false;
     wheel_clear(&endpoint->engine->links.wheel, &endpoint->read.timer);
     list_remove(&endpoint->work_link);
@@ -340,6 +347,9 @@ static void drain(struct rpc_endpoint *endpoint)
         endpoint->link.error = (crpc_error){0};
     }
     rpc_gather_end_all(endpoint);
+    if (endpoint->lasting) {
+        rpc_lasting_take_back(endpoint->lasting);
+    }
     calls_end_all(endpoint, status_of_pending(endpoint));
     rpc_lane_stop(endpoint, status_of_pending(endpoint));
     if (endpoint->sent.replies_head != endpoint->sent.replies_tail) {
@@ -370,7 +380,7 @@ static bool has_pending(const struct rpc_endpoint *endpoint)
 {
     return endpoint->calls.ended > 0 || endpoint->calls.live > 0 ||
            endpoint->sent.replies_head != endpoint->sent.replies_tail ||
-           rpc_lane_has_open(endpoint);
+           rpc_lane_has_open(endpoint) || (endpoint->lasting && endpoint->lasting->ended > 0);
 }
 
 /* The memory of a closed endpoint stays until the next poll, since views may be in use. */
@@ -435,6 +445,9 @@ static void closed(struct link *link)
         destroy_queue_pair(endpoint);
     }
     rpc_lane_stop(endpoint, CRPC_E_CLOSED);
+    if (endpoint->lasting) {
+        rpc_lasting_end(endpoint->lasting, CRPC_E_CLOSED);
+    }
     if (has_pending(endpoint)) {
         list_append_once(&endpoint->engine->failing, &endpoint->failing_link);
         endpoint->engine->links.attention = true;
@@ -471,8 +484,22 @@ static void destroy(struct link *link)
     list_remove(&endpoint->failing_link);
     unprepare(link);
     rpc_stats_add(&endpoint->engine->retired, &endpoint->stats);
+    rpc_lasting_free(endpoint->lasting);
     link_remove(link);
     free(endpoint);
+}
+
+void rpc_inherit(struct rpc_endpoint *endpoint, struct rpc_endpoint *before)
+{
+    destroy_queue_pair(before); /* then all that it has done is in the counters */
+    endpoint->stats = before->stats;
+    before->stats = (crpc_stats){0};
+    endpoint->owed.token_sequence = before->owed.token_sequence;
+    endpoint->user_data = before->user_data;
+    endpoint->options.user_data = before->user_data;
+    endpoint->link.options.user_data = before->user_data;
+    rpc_set_call_bar(endpoint, CRPC_E_STATE);
+    endpoint->reply_bar = CRPC_E_DISCONNECTED;
 }
 
 const struct link_service rpc_service = {
@@ -502,6 +529,9 @@ const struct link_service rpc_service = {
     .keepalive = rpc_keepalive,
     .closed = closed,
     .quiet = quiet,
+    .comes_back = rpc_lasting_comes_back,
+    .room = rpc_lasting_room,
+    .stay_away = rpc_lasting_stay_away,
     .timer = rpc_timer,
     .device_event = rpc_device_event,
 };
@@ -512,6 +542,12 @@ void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats)
 {
     *stats = endpoint->stats;
     fold_queue_pair_stats(endpoint, stats);
+}
+
+const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint)
+{
+    const bool before = endpoint->lasting && endpoint->link.error.status == CRPC_OK;
+    return before ? &endpoint->lasting->error : &endpoint->link.error;
 }
 
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info)
@@ -527,4 +563,7 @@ void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *
         .features = endpoint->link.peer.features,
     };
     link_fill_info(&endpoint->link, info);
+    if (endpoint->lasting) {
+        rpc_lasting_info(endpoint->lasting, info);
+    }
 }

@@ -16,9 +16,9 @@
 
 static void init_lists(struct rpc_engine *engine)
 {
-    struct list *lists[] = {&engine->work,       &engine->urgent,       &engine->ready,
-                            &engine->ended,      &engine->failing,      &engine->acknowledged,
-                            &engine->lanes_done, &engine->lanes_failing};
+    struct list *lists[] = {&engine->work,       &engine->urgent,        &engine->ready,
+                            &engine->ended,      &engine->failing,       &engine->acknowledged,
+                            &engine->lanes_done, &engine->lanes_failing, &engine->kept_ended};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         list_init(lists[i]);
     }

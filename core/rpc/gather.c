@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/lines.h"
 #include "rpc/internal.h"
+#include "rpc/lasting.h"
 #include "rpc/message.h"
 
 /* Shorter ones are copied, as they can then share a batch with others. */
@@ -159,7 +160,7 @@ static int32_t choose_place(struct rpc_endpoint *endpoint, const crpc_op *op, bo
     if (*placed || fits_ring(endpoint, op)) {
         return CRPC_OK;
     }
-    return endpoint->call_bar == CRPC_OK ? rpc_refuse(endpoint, true) : endpoint->call_bar;
+    return endpoint->bar == CRPC_OK ? rpc_refuse(endpoint, true) : endpoint->bar;
 }
 
 /* As rpc_possible, of the message that says the place. */
@@ -214,6 +215,13 @@ int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_
     uint32_t place = 0;
     assert(op->payload_offset <= region->bytes &&
            op->payload_bytes <= region->bytes - op->payload_offset);
+    if (endpoint->lasting && op->opcode == CRPC_OP_CALL) {
+        bool done;
+        const int32_t kept = rpc_lasting_gather(endpoint->lasting, op, region, &done);
+        if (done) {
+            return kept;
+        }
+    }
     if (op->payload_bytes < GATHER_BYTES_LEAST && (region->fd < 0 || op->payload_bytes == 0)) {
         return copy(endpoint, op, region);
     }

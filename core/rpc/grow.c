@@ -303,7 +303,7 @@ void rpc_grow_for(struct rpc_endpoint *endpoint, uint64_t charge, uint64_t allow
     struct rpc_grow *grow = &endpoint->grow;
     const struct rpc_out *out = &endpoint->out;
     const struct rpc_calls *calls = &endpoint->calls;
-    if (endpoint->call_bar != CRPC_OK || out->batch_messages == WIRE_MESSAGES_MAX) {
+    if (endpoint->bar != CRPC_OK || out->batch_messages == WIRE_MESSAGES_MAX) {
         return;
     }
     if (out->request_produced + charge > out->request_limit && !grow->waits &&

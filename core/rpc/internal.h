@@ -15,6 +15,7 @@
  *   leave.c     disconnecting with FIN; the keepalive
  *   grow.c      rings that grow, and windows that are lent: memory and receives go to those who use them
  *   lane.c      the lane: how it is made, and how it ends
+ *   lasting.c   endpoints that connect again; lasting.h
  *   word.c      what the two sides of a lane say
  *   after.c     messages that follow ops of a lane
  *
@@ -60,6 +61,8 @@ enum rpc_call_state {
 #define TIMER_READ (LINK_TIMER_SERVICE + 1)
 #define TIMER_GRANT (LINK_TIMER_SERVICE + 2)
 #define TIMER_LANE (LINK_TIMER_SERVICE + 3)
+#define TIMER_ATTEMPT (LINK_TIMER_SERVICE + 4)
+#define TIMER_KEPT (LINK_TIMER_SERVICE + 5)
 
 /* A lane that has failed is made again after a pause, which doubles each time: it takes system calls in a
  * poll, and the peer can be to blame. */
@@ -416,7 +419,8 @@ struct rpc_endpoint {
 
     /* What a lone call uses, in as few cache lines as it has room in. */
     struct rpc_engine *engine __attribute__((aligned(CACHE_LINE_BYTES)));
-    int32_t call_bar;  /* CRPC_OK, or why calls are refused now */
+    /* CRPC_OK, or why calls are refused now. CRPC_E_AGAIN if `lasting` takes them: `bar` says more. */
+    int32_t call_bar;
     int32_t reply_bar; /* likewise for replies */
     union {
         struct {
@@ -452,6 +456,8 @@ struct rpc_endpoint {
     struct rpc_grow grow;
     crpc_endpoint_options options;
     crpc_stats stats;
+    int32_t bar;                 /* CRPC_OK, or why no call can be sent now */
+    struct rpc_lasting *lasting; /* NULL: its end is its end */
     struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
@@ -498,6 +504,7 @@ struct rpc_engine {
     struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
     uint64_t unknown_reported; /* how many of nic->unknown_completions were logged */
     crpc_stats retired;        /* sums of destroyed endpoints, and the engine's own counters */
+    struct list kept_ended;    /* struct rpc_kept, by link */
 };
 
 static inline struct rpc_engine *engine_of_group(const struct link_group *group)
@@ -557,6 +564,11 @@ int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op);
 uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Sets what bars calls and replies of a connected endpoint. */
 void rpc_set_bars(struct rpc_endpoint *endpoint);
+static inline void rpc_set_call_bar(struct rpc_endpoint *endpoint, int32_t bar)
+{
+    endpoint->bar = bar;
+    endpoint->call_bar = endpoint->lasting ? CRPC_E_AGAIN : bar;
+}
 /* The endpoint's batch leaves at the end of this submit. Cheaper before the batch begins. */
 void rpc_make_urgent(struct rpc_endpoint *endpoint);
 /* The call ends after so long. */
@@ -785,6 +797,8 @@ void rpc_stats_add(crpc_stats *sum, const crpc_stats *more);
 /* Ends the pending ops of failed endpoints, as soon as everything that arrived is processed. Those of lanes
  * complete here, as far as there is room. */
 void engine_drain_failing(struct rpc_engine *engine, struct output *output);
+/* The endpoint, which is new, goes on where `before` has ended: it has its user_data and counters, and no token that was one of that. */
+void rpc_inherit(struct rpc_endpoint *endpoint, struct rpc_endpoint *before);
 
 /* leave.c */
 void endpoint_leave(struct rpc_endpoint *endpoint);

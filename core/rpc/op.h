@@ -25,6 +25,13 @@ static inline bool op_is_call(const crpc_op *op)
     return head == CRPC_OP_CALL && ((uint32_t)op->status | op->token | op->region.bits) == 0;
 }
 
+/* Likewise with CRPC_OP_IDEMPOTENT, or without. What looks at most calls does not know that flag, so that they pay nothing for it. */
+static inline bool op_idempotent_call_valid(const crpc_op *op)
+{
+    return op->opcode == CRPC_OP_CALL && (op->flags & ~CRPC_OP_IDEMPOTENT) == 0 &&
+           ((uint32_t)op->status | op->token | op->region.bits) == 0;
+}
+
 /* What is a valid REPLY that is quiet, as most are: opcode, flags and method are compared as one. */
 static inline bool op_is_quiet_reply(const crpc_op *op)
 {

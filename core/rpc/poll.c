@@ -58,10 +58,10 @@ static __attribute__((noinline)) void emit_before(struct rpc_engine *engine, str
 
 static bool rest_waits(const struct rpc_engine *engine)
 {
-    return !list_empty(&engine->ended) || !list_empty(&engine->acknowledged) ||
-           !list_empty(&engine->failing) || !list_empty(&engine->lanes_done) ||
-           !list_empty(&engine->lanes_failing) || link_rest_waits(&engine->links) ||
-           nic_grants_wait(engine->nic);
+    return !list_empty(&engine->ended) || !list_empty(&engine->kept_ended) ||
+           !list_empty(&engine->acknowledged) || !list_empty(&engine->failing) ||
+           !list_empty(&engine->lanes_done) || !list_empty(&engine->lanes_failing) ||
+           link_rest_waits(&engine->links) || nic_grants_wait(engine->nic);
 }
 
 static __attribute__((noinline)) void emit_after(struct rpc_engine *engine, struct output *output)

@@ -3,6 +3,7 @@
  * that alone.
  */
 #include "rpc/internal.h"
+#include "rpc/lasting.h"
 #include "rpc/run.h"
 
 /* ---- Arrival --------------------------------------------------------------------------------- */
@@ -358,8 +359,20 @@ static __attribute__((cold, noinline)) void late_response(struct rpc_call *call)
     }
 }
 
-/* Takes the response of a call that has not ended. */
-static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_call *call,
+/* What an unsuccessful response means. Returns false if its call waits for another connection: it was not started. */
+static __attribute__((cold, noinline)) bool accept_failure(struct rpc_endpoint *endpoint,
+                                                           struct rpc_call *call, int32_t status)
+{
+    if (endpoint->lasting && rpc_lasting_drop(endpoint->lasting, call, status)) {
+        call_free(endpoint, call);
+        return false;
+    }
+    endpoint->stats.calls_failed++;
+    return true;
+}
+
+/* Takes the response of a call that has not ended. Returns whether *completion is one. */
+static inline bool accept_response(struct rpc_endpoint *endpoint, struct rpc_call *call,
                                    const struct rpc_header *header, const uint8_t *payload,
                                    crpc_completion *completion)
 {
@@ -367,7 +380,9 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
     endpoint->in.held_allowance += call->allowance;
     endpoint->calls.live--;
     if (unlikely(status < 0)) {
-        endpoint->stats.calls_failed++;
+        if (!accept_failure(endpoint, call, status)) {
+            return false;
+        }
     } else {
         endpoint->stats.responses++;
     }
@@ -378,6 +393,7 @@ static inline void accept_response(struct rpc_endpoint *endpoint, struct rpc_cal
     complete(endpoint, completion, CRPC_COMPLETION_RESPONSE, call->method, payload,
              header->payload_bytes);
     call_free(endpoint, call);
+    return true;
 }
 
 /* What a response can say that is no status of the application's. */
@@ -410,7 +426,7 @@ static inline const char *take_response(struct rpc_endpoint *endpoint,
     if (call->state == CALL_TIMED) {
         wheel_clear(&endpoint->engine->links.wheel, &call->timer);
     }
-    accept_response(endpoint, call, header, payload, completion);
+    *given = accept_response(endpoint, call, header, payload, completion);
     return NULL;
 }
 
@@ -787,7 +803,10 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
                             capacity);
         }
         in->last = LAST_RESPONSE;
-        accept_response(endpoint, call, &header, place + WIRE_HEADER_BYTES, completions);
+        const bool given =
+            accept_response(endpoint, call, &header, place + WIRE_HEADER_BYTES, completions);
+        assert(given); /* nothing is taken back while neither side leaves */
+        (void)given;
     } else {
         if (unlikely(!rpc_header_is(endpoint, header, WIRE_REQUEST)) ||
             !request_fits(endpoint, &header)) {

@@ -23,6 +23,7 @@ struct rpc_endpoint;
 struct lane_grant;
 struct lane_memory;
 struct lane_op;
+struct link;
 struct link_group;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
@@ -159,6 +160,14 @@ bool rpc_arena_holds(const struct rpc_endpoint *endpoint, uint64_t payload, uint
  * are crpc_endpoint_options, in which no zero means a default. Each link is the first member of an
  * endpoint. */
 struct link_group *rpc_links(struct rpc_engine *engine);
+#define RPC_ADDRESSES_MAX 16u
+/* As link_connect, for an endpoint that connects again: CRPC_ENDPOINT_RECONNECT. `addresses` are up to RPC_ADDRESSES_MAX, with
+ * commas between them. */
+int32_t rpc_connect_lasting(struct link_group *group, const char *addresses,
+                            const crpc_endpoint_options *options, struct link **link,
+                            crpc_error *error);
+/* Returns why an endpoint could not connect or was disconnected; of one that connects again, the last time. */
+const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint);
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info);
 void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats);
 

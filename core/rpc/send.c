@@ -5,6 +5,7 @@
 
 #include "base/copy.h"
 #include "rpc/internal.h"
+#include "rpc/lasting.h"
 #include "rpc/message.h"
 
 /* ---- Writing messages ------------------------------------------------------------------------ */
@@ -36,8 +37,8 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
                                                                const crpc_op *op)
 {
     uint64_t charge = wire_charge(op->payload_bytes);
-    if (endpoint->call_bar != CRPC_OK && endpoint->call_bar != CRPC_E_AGAIN) {
-        return endpoint->call_bar;
+    if (endpoint->bar != CRPC_OK && endpoint->bar != CRPC_E_AGAIN) {
+        return endpoint->bar;
     }
     const uint64_t allowance = wire_charge(op->reply_bytes_max);
     if (charge > endpoint->peer.request_bytes_max || allowance > endpoint->calls.reply_budget_max) {
@@ -46,11 +47,12 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     const bool room = endpoint->calls.first_free || calls_make_room(endpoint, 1) > 0;
     if (room) {
         rpc_grow_for(endpoint, charge, allowance);
-        if (rpc_call_possible(endpoint, op)) {
+        if (endpoint->bar == CRPC_OK && endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
+            rpc_call_fits(endpoint, charge, allowance)) {
             return CRPC_OK;
         }
     }
-    if (endpoint->call_bar == CRPC_E_DISCONNECTED) {
+    if (endpoint->bar == CRPC_E_DISCONNECTED) {
         return CRPC_E_DISCONNECTED; /* there was no memory */
     }
     return rpc_refuse(endpoint,
@@ -90,10 +92,14 @@ static inline void book_call(struct rpc_endpoint *endpoint, const crpc_op *op, u
 int32_t rpc_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
 {
     assert(op->opcode == CRPC_OP_CALL && (payload || op->payload_bytes == 0));
-    const int32_t status =
-        rpc_call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
-    if (unlikely(status != CRPC_OK)) {
-        return status;
+    if (!rpc_call_possible(endpoint, op)) {
+        if (endpoint->lasting) {
+            return rpc_lasting_call(endpoint->lasting, op, payload);
+        }
+        const int32_t status = call_impossible(endpoint, op);
+        if (status != CRPC_OK) {
+            return status;
+        }
     }
     uint8_t *place = rpc_next_place(endpoint);
     book_call(endpoint, op, place);
@@ -200,15 +206,15 @@ uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
  * its batch. */
 void rpc_set_bars(struct rpc_endpoint *endpoint)
 {
-    if (endpoint->call_bar == CRPC_E_DISCONNECTED) {
+    if (endpoint->bar == CRPC_E_DISCONNECTED) {
         return; /* what has ended stays so */
     }
     endpoint->reply_bar = endpoint->reservation.open ? CRPC_E_BUSY
                           : endpoint->gather.waits   ? CRPC_E_AGAIN
                                                      : CRPC_OK;
-    endpoint->call_bar = endpoint->reply_bar == CRPC_OK && endpoint->leave != LEAVE_NONE
-                             ? CRPC_E_CLOSING
-                             : endpoint->reply_bar;
+    rpc_set_call_bar(endpoint, endpoint->reply_bar == CRPC_OK && endpoint->leave != LEAVE_NONE
+                                   ? CRPC_E_CLOSING
+                                   : endpoint->reply_bar);
 }
 
 /* ---- Words ------------------------------------------------------------------------------------ */
@@ -230,6 +236,9 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
+    if (endpoint->lasting && op->opcode == CRPC_OP_CALL && rpc_lasting_refuses(endpoint->lasting)) {
+        return CRPC_E_AGAIN;
+    }
     const int32_t status = rpc_possible(endpoint, op);
     if (status != CRPC_OK) {
         return status;
@@ -250,24 +259,44 @@ static void lift_reservation(struct rpc_endpoint *endpoint)
     rpc_set_bars(endpoint);
     /* A flush may have been put off meanwhile. */
     list_append_once(&endpoint->engine->work, &endpoint->work_link);
+    if (endpoint->lasting) {
+        rpc_lasting_lifted(endpoint->lasting);
+    }
+}
+
+/* Returns why a reservation that is not open cannot be ended. */
+static int32_t no_reservation(struct rpc_endpoint *endpoint)
+{
+    const bool lost = endpoint->lasting && rpc_lasting_lift(endpoint->lasting);
+    return lost ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
 }
 
 int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
 {
     crpc_op *op = &endpoint->reservation.op;
     if (!endpoint->reservation.open) {
-        return endpoint->link.failing ? CRPC_E_DISCONNECTED : CRPC_E_STATE;
+        const int32_t status = no_reservation(endpoint);
+        return endpoint->link.failing ? CRPC_E_DISCONNECTED : status;
     }
     if (payload_bytes > op->payload_bytes) {
         return CRPC_E_TOO_BIG;
     }
     lift_reservation(endpoint);
-    const int32_t bar = op->opcode == CRPC_OP_CALL ? endpoint->call_bar : endpoint->reply_bar;
+    const int32_t bar = op->opcode == CRPC_OP_CALL ? endpoint->bar : endpoint->reply_bar;
     if (bar != CRPC_OK) {
         return bar;
     }
     op->payload_bytes = payload_bytes;
     uint8_t *place = rpc_next_place(endpoint);
+    struct rpc_lasting *lasting = op->opcode == CRPC_OP_CALL ? endpoint->lasting : NULL;
+    struct rpc_kept *kept = NULL;
+    if (lasting) {
+        kept = rpc_lasting_keep(lasting, op, place + WIRE_HEADER_BYTES);
+        if (!kept) {
+            return CRPC_E_NO_MEMORY;
+        }
+    }
+    const struct rpc_call *call = endpoint->calls.first_free;
     /* The payload may end in the unit that write_header clears: keep its tail. */
     uint8_t tail[WIRE_UNIT_BYTES];
     uint64_t message_bytes = wire_message_bytes(payload_bytes);
@@ -277,6 +306,9 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
     memcpy(tail, place + tail_start, end - tail_start);
     rpc_book(endpoint, op); /* nothing else could be replied to meanwhile */
     memcpy(place + tail_start, tail, end - tail_start);
+    if (lasting) {
+        rpc_lasting_booked(lasting, kept, call);
+    }
     rpc_submit_end(endpoint->engine);
     return CRPC_OK;
 }
@@ -284,7 +316,7 @@ int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes)
 int32_t rpc_abort(struct rpc_endpoint *endpoint)
 {
     if (!endpoint->reservation.open) {
-        return CRPC_E_STATE;
+        return no_reservation(endpoint);
     }
     lift_reservation(endpoint);
     return CRPC_OK;
