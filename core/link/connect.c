@@ -103,7 +103,7 @@ int32_t link_start(struct link *link, const char *address, const void *options, 
         group->service->unprepare(link);
         return status;
     }
-    if (link->state != CRPC_STATE_CONNECTING) {
+    if (!group->connect) {
         link_begin(link);
     }
     return CRPC_OK;

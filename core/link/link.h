@@ -170,7 +170,7 @@ struct link_group {
     uint32_t cancels_tail;
     int32_t device_events[LINK_DEVICE_EVENTS_MAX];
     uint32_t device_event_count;
-    /* How links connect where there is no cm: tests set it. Otherwise NULL. */
+    /* How links connect where there is no cm: tests set it. It begins the link, too. Otherwise NULL. */
     int32_t (*connect)(struct link *link, const char *address, crpc_error *error);
 };
 

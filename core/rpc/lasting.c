@@ -43,7 +43,7 @@ static bool make_room(struct rpc_kept *kept, uint32_t bytes)
 {
     const bool wasteful =
         kept->payload_room > PAYLOAD_ROOM_MODEST && bytes < kept->payload_room / 4;
-    if (bytes <= kept->payload_room && !wasteful) {
+    if (kept->payload && bytes <= kept->payload_room && !wasteful) {
         return true;
     }
     uint8_t *payload = realloc(kept->payload, maximum(bytes, 64));
@@ -95,9 +95,7 @@ static void send_kept(struct rpc_lasting *lasting, struct rpc_kept *kept)
     struct rpc_endpoint *endpoint = lasting->endpoint;
     const struct rpc_call *call = endpoint->calls.first_free;
     uint8_t *place = rpc_book(endpoint, &kept->op);
-    if (kept->op.payload_bytes > 0) {
-        memcpy(place + WIRE_HEADER_BYTES, kept->payload, kept->op.payload_bytes);
-    }
+    memcpy(place + WIRE_HEADER_BYTES, kept->payload, kept->op.payload_bytes);
     rpc_lasting_booked(lasting, kept, call);
 }
 
@@ -271,6 +269,9 @@ static void resume(struct rpc_lasting *lasting)
         send_kept(lasting, kept);
         report_room(lasting);
     }
+    if (list_empty(&lasting->waiting)) { /* what can only be sent was refused without that */
+        report_room(lasting);
+    }
     rpc_submit_end(endpoint->engine);
 }
 
@@ -419,7 +420,9 @@ static void attempt(struct rpc_lasting *lasting)
     rpc_inherit(endpoint, before);
     lasting->endpoint = endpoint;
     before->lasting = NULL;
+    lasting->refused |= before->link.refused; /* if there was no room in the array for ROOM */
     link_close(&before->link);
+    report_room(lasting);
     if (link_start(link, lasting->addresses[lasting->address], &lasting->options, &error) !=
         CRPC_OK) {
         link->error = error;
@@ -468,28 +471,33 @@ void rpc_lasting_end(struct rpc_lasting *lasting, int32_t status)
     }
 }
 
-bool rpc_lasting_stay_away(struct link *link)
+/* There is no connection. */
+static void end_now(struct link *link)
 {
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
-    struct rpc_lasting *lasting = endpoint->lasting;
-    crpc_error none = {0};
+    link->away = false;
+    link->error = (crpc_error){0};
+    link->events &= ~LINK_EVENT_CONNECTED; /* that it could not connect this time */
+    rpc_set_call_bar(endpoint, CRPC_E_DISCONNECTED);
+    link_report(link, LINK_EVENT_DISCONNECTED);
+}
+
+bool rpc_lasting_stay_away(struct link *link)
+{
+    struct rpc_lasting *lasting = endpoint_of_link(link)->lasting;
+    const crpc_error none = {0};
     if (!lasting || lasting->ending) {
         return false;
     }
     rpc_lasting_end(lasting, CRPC_E_CLOSING);
-    if (link->away) {
-        link->away = false;
-        link->error = none;
-        rpc_set_call_bar(endpoint, CRPC_E_DISCONNECTED);
-        link_report(link, LINK_EVENT_DISCONNECTED);
-    } else if (link->state == CRPC_STATE_CONNECTING) {
+    if (link->state == CRPC_STATE_CONNECTING) {
         link_fail(link, &none);
-        link->events &= ~LINK_EVENT_CONNECTED; /* it was connected before, or need not know */
-        link_report(link, LINK_EVENT_DISCONNECTED);
-    } else {
-        return link->failing; /* then its end will be told; otherwise it takes leave */
     }
-    return true;
+    if (link->state == CRPC_STATE_DISCONNECTED && !(link->events & LINK_EVENT_DISCONNECTED)) {
+        end_now(link);
+        return true;
+    }
+    return link->failing; /* then its end will be told; otherwise it takes leave */
 }
 
 /* ---- Making ----------------------------------------------------------------------------------- */
