@@ -32,6 +32,14 @@ __attribute__((cold, noinline)) int32_t rpc_refuse(struct rpc_endpoint *endpoint
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
+/* Whether a call can be sent now: as rpc_call_possible, also on an endpoint that takes no call that way. */
+static inline bool call_sendable(const struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    return likely(endpoint->bar == CRPC_OK && endpoint->out.batch_messages != WIRE_MESSAGES_MAX) &&
+           rpc_call_fits(endpoint, wire_charge(op->payload_bytes),
+                         wire_charge(op->reply_bytes_max));
+}
+
 /* Why a call is not possible now. CRPC_OK if it is: with slots that have not been made before, or a ring that has grown. */
 static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoint *endpoint,
                                                                const crpc_op *op)
@@ -47,8 +55,7 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     const bool room = endpoint->calls.first_free || calls_make_room(endpoint, 1) > 0;
     if (room) {
         rpc_grow_for(endpoint, charge, allowance);
-        if (endpoint->bar == CRPC_OK && endpoint->out.batch_messages != WIRE_MESSAGES_MAX &&
-            rpc_call_fits(endpoint, charge, allowance)) {
+        if (call_sendable(endpoint, op)) {
             return CRPC_OK;
         }
     }
@@ -184,7 +191,7 @@ int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
     assert(op->opcode == CRPC_OP_CALL || op->opcode == CRPC_OP_REPLY);
     if (op->opcode == CRPC_OP_CALL) {
-        return rpc_call_possible(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
+        return call_sendable(endpoint, op) ? CRPC_OK : call_impossible(endpoint, op);
     }
     return rpc_reply_possible(endpoint, op, op->flags & CRPC_OP_QUIET)
                ? CRPC_OK
