@@ -818,7 +818,8 @@ CRPC_API int32_t crpc_endpoint_join(crpc_context *context, crpc_endpoint endpoin
  * learns of the disconnect. Open calls, requests and replies of both sides finish, and then the
  * connection ends. After timeout_ns (CRPC_FOREVER: no limit) it ends in any case, with
  * CRPC_E_TIMEOUT. A second call replaces the limit. The handle stays valid until
- * crpc_endpoint_close.
+ * crpc_endpoint_close. An endpoint that reconnects does so no more, also if it has no connection now; calls that wait
+ * for one end with CRPC_E_CLOSING: they were not sent.
  * Returns CRPC_OK, and one CRPC_COMPLETION_DISCONNECTED follows; CRPC_E_STATE (not connected);
  * CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_disconnect(crpc_context *context, crpc_endpoint endpoint,

@@ -27,6 +27,7 @@ struct server {
     char address[64];
     bool paused; /* it is not polled */
     enum policy policy;
+    crpc_endpoint_options options; /* it accepts with these */
     uint32_t connected;
     uint32_t requests;
     crpc_op held; /* the answer to the last one */
@@ -55,6 +56,7 @@ static void start(struct server *server)
     crpc_listener_info info = {.struct_size = sizeof(info)};
     server->context = contexts_open(0);
     server->connected = 0;
+    server->options.struct_size = sizeof(server->options);
     assert_int_equal(crpc_listener_open(server->context,
                                         server->address[0] ? server->address : place_at(0, "0"),
                                         &options, &server->listener, NULL),
@@ -85,8 +87,8 @@ static void serve(struct world *world, struct server *server, const crpc_complet
     uint32_t number;
     switch (done->kind) {
     case CRPC_COMPLETION_CONNECT_REQUEST:
-        assert_int_equal(crpc_endpoint_accept(server->context, done->endpoint, NULL, NULL),
-                         CRPC_OK);
+        assert_int_equal(
+            crpc_endpoint_accept(server->context, done->endpoint, &server->options, NULL), CRPC_OK);
         break;
     case CRPC_COMPLETION_CONNECTED:
         server->connected += done->status == CRPC_OK;
@@ -350,6 +352,51 @@ static void there_may_be_no_server_at_first(void **state)
     come_back(world);
     UNTIL(world->ended[number]);
     assert_int_equal(world->status[number], CRPC_OK);
+    close_world(world);
+}
+
+static void each_connection_compares_keys(void **state)
+{
+    (void)state;
+    static struct world one;
+    struct world *world = &one;
+    one = (struct world){0};
+    start(&world->servers[0]);
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .flags = CRPC_ENDPOINT_RECONNECT,
+                                           .user_data = 4711,
+                                           .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
+                                           .reconnect_pause_ns = 1 * MS,
+                                           .reconnect_pause_max_ns = 20 * MS,
+                                           .key_bytes = 16,
+                                           .key = "sixteen bytes..."};
+    world->servers[0].options = options;
+    world->servers[0].options.flags = 0;
+    world->servers[0].options.reconnect_pause_ns = 0;
+    world->servers[0].options.reconnect_pause_max_ns = 0;
+    world->context = contexts_open(0);
+    assert_int_equal(crpc_endpoint_connect(world->context, world->servers[0].address, &options,
+                                           &world->endpoint, NULL),
+                     CRPC_OK);
+    UNTIL(world->counts[CRPC_COMPLETION_CONNECTED] == 1);
+    lose(world);
+    come_back(world);
+    uint32_t number = call(world, 0, 0);
+    UNTIL(world->ended[number]);
+    /* A server that has another key is not the one that is meant: what waits goes to none. */
+    lose(world);
+    world->servers[0].options.key[0] ^= 1;
+    number = call(world, 0, 0);
+    start(&world->servers[0]);
+    UNTIL(world->last[CRPC_COMPLETION_RECONNECTING] == CRPC_E_KEY);
+    pass(world);
+    assert_int_equal(world->ended[number], 0);
+    lose(world);
+    world->servers[0].options.key[0] ^= 1;
+    come_back(world);
+    UNTIL(world->ended[number]);
+    assert_int_equal(world->status[number], CRPC_OK);
+    assert_int_equal(world->served[number], 1);
     close_world(world);
 }
 
@@ -711,6 +758,7 @@ int main(void)
         cmocka_unit_test(it_comes_back),
         cmocka_unit_test(what_waits_is_sent_when_there_is_a_server),
         cmocka_unit_test(there_may_be_no_server_at_first),
+        cmocka_unit_test(each_connection_compares_keys),
         cmocka_unit_test(another_address_takes_over),
         cmocka_unit_test(what_may_have_been_done_ends_unless_it_is_idempotent),
         cmocka_unit_test(one_whose_time_has_passed_is_not_sent_again),
