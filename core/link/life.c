@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/probe.h"
 #include "link/hello.h"
 #include "link/internal.h"
 #include "link/prove.h"
@@ -173,6 +174,7 @@ void link_connected(struct link *link)
     assert(link->state == CRPC_STATE_CONNECTING);
     clear_timer(link);
     link->state = CRPC_STATE_CONNECTED;
+    probe3(connected, link->group->service->name, link->handle, link->passive);
     watch(link, true);
     link_report(link, LINK_EVENT_CONNECTED);
 }
@@ -192,6 +194,7 @@ void link_fail(struct link *link, const crpc_error *error)
         end_identifier(link);
         link_prove_forget_key(link);
         link->state = CRPC_STATE_DISCONNECTED;
+        probe4(connect_failed, group->service->name, link->handle, error->status, error->message);
         log_write(group->log, CRPC_LOG_INFO, "%s not connected: %s", group->service->name,
                   error->message);
         link_report(link, LINK_EVENT_CONNECTED);
@@ -205,6 +208,8 @@ void link_over(struct link *link)
 {
     assert(link->failing);
     link->state = CRPC_STATE_DISCONNECTED;
+    probe4(disconnected, link->group->service->name, link->handle, link->error.status,
+           link->error.message);
     if (link->error.status != CRPC_OK && !link->closed) {
         log_write(link->group->log, CRPC_LOG_WARNING, "%s lost: %s", link->group->service->name,
                   link->error.message);
@@ -261,6 +266,7 @@ void link_violated(struct link *link, const char *format, ...)
     }
     error_set(&error, CRPC_E_PROTOCOL, 0, "the peer (%s) broke the protocol: %s%s%s", peer, text,
               *before ? ". That came before the end: " : "", before);
+    probe3(protocol_error, link->group->service->name, link->handle, error.message);
     link->group->service->distrust(link);
     link_fail(link, &error);
     link->error = error;

@@ -5,6 +5,7 @@
  * generation bits (model, "ids"), and its bytes would land where the budget says there is
  * room.
  */
+#include "base/probe.h"
 #include "base/sparse.h"
 #include "rpc/internal.h"
 #include "rpc/lasting.h"
@@ -105,6 +106,7 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
         list_remove(&call->timer.link);
         endpoint->calls.ended--;
         endpoint->stats.calls_failed++;
+        probe4(call_failed, endpoint->link.handle, call->method, call->status, call->user_data);
         *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                             .method = call->method,
                                             .status = call->status,

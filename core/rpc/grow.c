@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/page.h"
+#include "base/probe.h"
 #include "rpc/internal.h"
 
 #define RING_BYTES_FIRST 8192u
@@ -542,6 +543,7 @@ void rpc_grow_swap(struct rpc_endpoint *endpoint)
     rpc_set_shares(endpoint, in->ring.bytes);
     assert(endpoint->calls.reply_budget == endpoint->calls.reply_budget_max);
     in->request_published += in->request_share - share; /* as the peer knows */
+    probe3(ring_grown, endpoint->link.handle, grow->old.bytes, in->ring.bytes);
     endpoint->engine->rings_grown++;
 }
 

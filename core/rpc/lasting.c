@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/probe.h"
 #include "base/sparse.h"
 #include "rpc/message.h"
 
@@ -151,6 +152,8 @@ void rpc_lasting_emit(struct rpc_engine *engine, struct output *output)
                                             .endpoint_user_data = endpoint->user_data};
         endpoint->stats.calls++;
         endpoint->stats.calls_failed++;
+        probe4(call_failed, endpoint->link.handle, kept->op.method, kept->status,
+               kept->op.user_data);
         lasting->ended--;
         put_aside(lasting, kept);
     }
@@ -396,6 +399,8 @@ bool rpc_lasting_comes_back(struct link *link)
     lasting->error = link->error;
     count_failure(lasting);
     lasting->address = (lasting->address + 1) % lasting->address_count;
+    probe4(reconnecting, link->handle, link->error.status, lasting->failed,
+           lasting->addresses[lasting->address]);
     link_set_timer(link->group, &lasting->timer, next_pause(lasting));
     /* Whoever was refused may try again: the call waits here now. */
     lasting->refused = true;

@@ -6,6 +6,7 @@
  * What is not as most are, send.c takes: it has the same rules.
  */
 #include "base/copy.h"
+#include "base/probe.h"
 #include "rpc/message.h"
 #include "rpc/op.h"
 
@@ -81,6 +82,7 @@ static inline __attribute__((always_inline)) uint32_t send_alone(struct rpc_endp
     struct nic_transfer *transfer = &endpoint->out.transfer;
     const uint64_t remote_address =
         endpoint->peer.ring_address + (endpoint->out.produced & (endpoint->peer.ring_bytes - 1));
+    probe3(batch_sent, endpoint->link.handle, (uint32_t)bytes, 1);
     rpc_write_batch_header(endpoint, place.batch, (uint32_t)bytes, 1, 0);
     endpoint->out.produced += bytes;
     endpoint->out.batches_sent++;

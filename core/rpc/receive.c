@@ -2,6 +2,7 @@
  * since the peer can rewrite the ring at any time; a field out of place ends the connection, and
  * that alone.
  */
+#include "base/probe.h"
 #include "rpc/internal.h"
 #include "rpc/lasting.h"
 #include "rpc/run.h"
@@ -63,6 +64,7 @@ static inline bool admit(struct rpc_endpoint *endpoint, uint64_t bytes)
 
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 {
+    probe2(batch_received, endpoint->link.handle, units);
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (likely(admit(endpoint, bytes))) {
         note_arrival(endpoint, (uint32_t)bytes);
@@ -71,6 +73,7 @@ void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units)
 
 void endpoint_arrival_early(struct rpc_endpoint *endpoint, uint32_t units)
 {
+    probe2(batch_received, endpoint->link.handle, units);
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
     if (admit(endpoint, bytes)) {
         note_length(endpoint, (uint32_t)bytes);
@@ -368,6 +371,7 @@ static __attribute__((cold, noinline)) bool accept_failure(struct rpc_endpoint *
         return false;
     }
     endpoint->stats.calls_failed++;
+    probe4(call_failed, endpoint->link.handle, call->method, status, call->user_data);
     return true;
 }
 
@@ -759,6 +763,7 @@ uint32_t endpoint_arrival_alone(struct rpc_endpoint *endpoint, uint32_t units,
     struct rpc_in *in = &endpoint->in;
     struct rpc_out *out = &endpoint->out;
     const uint64_t bytes = (uint64_t)units * WIRE_UNIT_BYTES;
+    probe2(batch_received, endpoint->link.handle, units);
     assert(list_empty(&endpoint->engine->ready) && in->batch_left == 0 &&
            in->arrivals_head == in->arrivals_tail && rpc_nothing_odd(endpoint) && capacity > 0);
     if (unlikely(!admit(endpoint, bytes))) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "base/probe.h"
 #include "rpc/internal.h"
 #include "rpc/lasting.h"
 #include "rpc/message.h"
@@ -21,6 +22,7 @@ void rpc_make_urgent(struct rpc_endpoint *endpoint)
 __attribute__((cold, noinline)) int32_t rpc_refuse(struct rpc_endpoint *endpoint, bool for_limit)
 {
     endpoint->stats.refused++;
+    probe2(refused, endpoint->link.handle, for_limit);
     endpoint->out.refused_for_limit =
         for_limit || (endpoint->link.refused && endpoint->out.refused_for_limit);
     endpoint->link.refused = true;
@@ -349,6 +351,7 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
         endpoint->out.produced += WIRE_BATCH_HEADER_BYTES;
     }
     uint32_t bytes = (uint32_t)(endpoint->out.produced - endpoint->out.batch_start);
+    probe3(batch_sent, endpoint->link.handle, bytes, endpoint->out.batch_messages);
     const struct nic_transfer *transfer =
         rpc_write_batch(endpoint, ring_offset(&endpoint->out.staging, endpoint->out.batch_start),
                         bytes, endpoint->out.batch_messages, fin ? WIRE_BATCH_FIN : 0);
