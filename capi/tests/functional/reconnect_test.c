@@ -672,6 +672,32 @@ static void a_reservation_is_ended_before_it_comes_back(void **state)
     }
 }
 
+static void who_wants_to_reserve_hears_of_the_next_connection(void **state)
+{
+    (void)state;
+    struct world *world = open_world(0);
+    const crpc_op op = {.opcode = CRPC_OP_CALL,
+                        .endpoint = world->endpoint,
+                        .user_data = world->next,
+                        .payload_bytes = sizeof(uint32_t)};
+    void *address;
+    lose(world);
+    start(&world->servers[0]);
+    world->servers[0].paused = true;
+    pass(world); /* the attempt is under way, and none fails any more */
+    assert_int_equal(crpc_reserve(world->context, &op, &address), CRPC_E_AGAIN);
+    const uint32_t rooms = world->counts[CRPC_COMPLETION_ROOM];
+    world->servers[0].paused = false;
+    UNTIL(world->counts[CRPC_COMPLETION_ROOM] > rooms);
+    assert_int_equal(crpc_reserve(world->context, &op, &address), CRPC_OK);
+    memcpy(address, &world->next, sizeof(world->next));
+    world->next++;
+    assert_int_equal(crpc_commit(world->context, world->endpoint, sizeof(uint32_t)), CRPC_OK);
+    UNTIL(world->ended[0]);
+    assert_int_equal(world->status[0], CRPC_OK);
+    close_world(world);
+}
+
 static void requests_of_a_lost_connection_are_stale(void **state)
 {
     (void)state;
@@ -770,6 +796,7 @@ int main(void)
         cmocka_unit_test(a_disconnect_ends_it),
         cmocka_unit_test(a_close_ends_what_waits),
         cmocka_unit_test(a_reservation_is_ended_before_it_comes_back),
+        cmocka_unit_test(who_wants_to_reserve_hears_of_the_next_connection),
         cmocka_unit_test(requests_of_a_lost_connection_are_stale),
         cmocka_unit_test(payloads_of_regions),
     };
