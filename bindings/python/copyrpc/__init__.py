@@ -20,6 +20,7 @@ from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._grant import GRANT_BYTES, Grant, GrantPlace
 from ._intercept import InterceptedCall, InterceptedEndpoint, OutgoingCall
+from ._lasting import ConnectionEvent
 from ._listener import ConnectionRequest, Listener
 from ._message import Message, Reply
 from ._native import lib as _lib
@@ -87,6 +88,7 @@ OP_CANCEL: int = _lib.CRPC_OP_CANCEL
 OP_QUIET: int = _lib.CRPC_OP_QUIET
 OP_AFTER: int = _lib.CRPC_OP_AFTER
 OP_REGION: int = _lib.CRPC_OP_REGION
+OP_IDEMPOTENT: int = _lib.CRPC_OP_IDEMPOTENT
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_PLACED: int = _lib.CRPC_COMPLETION_PLACED
 COMPLETION_ABANDONED: int = _lib.CRPC_COMPLETION_ABANDONED
@@ -220,6 +222,7 @@ __all__ = [
     "Closed",
     "Completion",
     "CompletionArray",
+    "ConnectionEvent",
     "ConnectionRequest",
     "Context",
     "ContextInfo",
@@ -271,6 +274,7 @@ __all__ = [
     "OP_CALL",
     "OP_CANCEL",
     "OP_DROP",
+    "OP_IDEMPOTENT",
     "OP_QUIET",
     "OP_REGION",
     "OP_REPLY",

@@ -191,7 +191,14 @@ class OpArray(Ops):
         return self._structured()
 
     def fill_calls(
-        self, endpoint: Endpoint, *, request_bytes: int, reply_bytes_max: int, method: int = 0, timeout_ns: int = 0
+        self,
+        endpoint: Endpoint,
+        *,
+        request_bytes: int,
+        reply_bytes_max: int,
+        method: int = 0,
+        timeout_ns: int = 0,
+        idempotent: bool = False,
     ) -> None:
         """Makes each op a call with user_data 0, 1, 2... Its request begins at user_data *
         request_bytes of the payload."""
@@ -199,8 +206,9 @@ class OpArray(Ops):
         number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
         number(method, "method", 0, 0xFFFF)
         number(timeout_ns, "timeout_ns", 0, (1 << 64) - 1)
+        flags = lib.CRPC_OP_IDEMPOTENT if idempotent else 0
         for index in range(self._count):
-            op = (CALL, 0, method, 0, endpoint.bits, index, 0, index * request_bytes, request_bytes, reply_bytes_max, timeout_ns, 0)
+            op = (CALL, flags, method, 0, endpoint.bits, index, 0, index * request_bytes, request_bytes, reply_bytes_max, timeout_ns, 0)
             OP.pack_into(self.memory, index * 64, *op)
 
 

@@ -28,6 +28,7 @@ from ._options import (
     LogEntry,
     Stats,
     address_bytes,
+    addresses_bytes,
     choice,
     endpoint_options,
     number,
@@ -61,6 +62,7 @@ C = TypeVar("C", Endpoint, Channel, Queue)
 T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
 Q = TypeVar("Q", DatagramQueue, DCIQueue, DCTQueue)
 Rails = Union[bool, Sequence[str]]
+Addresses = Union[str, Sequence[str]]
 
 
 def _rail_options(options: Any, rails: Rails) -> int:
@@ -77,6 +79,10 @@ def _rail_options(options: Any, rails: Rails) -> int:
             raise NoDevice(f"no device has a name of {len(text)} bytes", lib.CRPC_E_NO_DEVICE)
         options.rails[index] = text
     return int(lib.CRPC_CONTEXT_RAILS)
+
+
+def _connecting_to(address: Addresses) -> str:
+    return f"connecting to {address if isinstance(address, str) else ','.join(address)}"
 
 
 
@@ -164,25 +170,31 @@ class Context(Closing, Pump):
             check(kind._function("blob")(pointer, c_options, handle, room, size, error), "blob", error)
             return made(handle.bits), bytes(ffi.buffer(room, size[0]))
 
-    def _begin_connect(self, address: str, options: Optional[EndpointOptions], arrays: bool) -> Endpoint:
-        where = address_bytes(address)
+    def _begin_connect(self, address: Addresses, options: Optional[EndpointOptions], arrays: bool) -> Endpoint:
+        where = addresses_bytes(address)
         given = endpoint_options(options)
         kind = endpoint_class(given)
         return self._begin(kind, where, given.to_c(MARK if arrays else 0), lambda bits: kind(self, bits, given))
 
     def connect(
-        self, address: str, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
+        self, address: Addresses, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
     ) -> Endpoint:
         """Connects to "host:port" and waits until that is done. `timeout` limits the wait, in
         addition to options.connect_timeout (5 s). With `arrays`, poll() returns the peer's
-        requests. Returns the endpoint. Raises Timeout, Refused, Unreachable and others."""
-        limit = timeout_ns(timeout)
-        return self._begin_connect(address, options, arrays)._establish(limit, f"connecting to {address}")
+        requests. Returns the endpoint. Raises Timeout, Refused, Unreachable and others.
 
-    async def aconnect(self, address: str, options: Optional[EndpointOptions] = None, *, arrays: bool = False) -> Endpoint:
+        With options.reconnect, `address` may be several, as a list or with commas between them. It waits for the first connection
+        as long as `timeout` says; then it raises why the last attempt has failed, and gives up."""
+        limit = timeout_ns(timeout)
+        return self._begin_connect(address, options, arrays)._establish(limit, _connecting_to(address))
+
+    async def aconnect(
+        self, address: Addresses, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
+    ) -> Endpoint:
         """Does the same as connect, for coroutines."""
+        timeout_ns(timeout)
         await _asyncio.ready(self)
-        return await self._begin_connect(address, options, arrays)._aestablish()
+        return await self._begin_connect(address, options, arrays)._aestablish_in_time(timeout, _connecting_to(address))
 
     def listen(
         self,
@@ -204,6 +216,8 @@ class Context(Closing, Pump):
         where = address_bytes(address) if address is not None else None
         given = endpoint_options(options)
         given.to_c(0)  # wrong ones are told here, not when somebody connects
+        if given.reconnect:
+            raise error_of(lib.CRPC_E_INVALID, "reconnect is for connect: only the side that connects can do so again")
         with self._use:
             return Listener(self, where, backlog, given, spread, auto_accept, arrays)
 
@@ -543,10 +557,12 @@ def _in_own_context(device: str, make: Callable[[Context], T], rails: Rails = Fa
     return made
 
 
-def connect(address: str, options: Optional[EndpointOptions] = None, *, device: str = "") -> Endpoint:
-    """Connects to "host:port" in a context of its own. Closing the endpoint also closes the
+def connect(
+    address: Addresses, options: Optional[EndpointOptions] = None, *, device: str = "", timeout: Optional[float] = None
+) -> Endpoint:
+    """Connects to "host:port" in a context of its own: see Context.connect. Closing the endpoint also closes the
     context."""
-    return _in_own_context(device, lambda context: context.connect(address, options))
+    return _in_own_context(device, lambda context: context.connect(address, options, timeout=timeout))
 
 
 def listen(

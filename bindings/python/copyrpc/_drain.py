@@ -1,5 +1,6 @@
 """_drain.py: ending a service gracefully. What has begun finishes; what has not is dropped as not started, so that its caller can send it
-again elsewhere; then the connections are disconnected. Nothing that came is left without an answer."""
+again elsewhere. The connections take leave at once, so that clients know that what is dropped is for another server, and end when all is
+answered. Nothing that came is left without an answer."""
 from __future__ import annotations
 
 import asyncio
@@ -50,8 +51,8 @@ class Drain:
     def run(self) -> None:
         """Nothing has begun: handlers are done."""
         try:
-            self._drop()
             self._take_leave()
+            self._drop()
             while not self._over():
                 with self._pump._use:
                     self._pump._wait(lambda: self._waiting() or self._over())
@@ -63,13 +64,13 @@ class Drain:
         """The tasks handle requests. Those that do not end in time are canceled."""
         dropping = asyncio.ensure_future(self._drop_all())
         try:
+            await _asyncio.ready(self._pump)
+            self._take_leave()
             if tasks:
                 await asyncio.wait(tasks, timeout=self._left())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await _asyncio.ready(self._pump)
-            self._take_leave()
             await _asyncio.wait(self._pump, self._over)
         except Closed:
             pass

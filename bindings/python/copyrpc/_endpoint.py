@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Iterable, Literal, Optional, Union, overload
+from collections import deque
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Literal, Optional, Union, overload
 
 from . import _asyncio
 from . import _options as options_module
 from ._call import Call
 from ._guards import Awaited, through
 from ._lane import Lane
+from ._lasting import ConnectionEvent, Lasting
 from ._message import Reply
 from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
@@ -17,10 +19,10 @@ from ._records import MARK
 from ._region import RegionSlice, held_payload_of, payload_of
 from ._request import PlacedRequest, Request, Requests
 from ._reserve import CallReservation, areserve, reserve
-from .errors import CopyrpcError, check, error_of
+from .errors import CopyrpcError, Timeout, check, error_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Self
 
     from ._context import Context
     from ._listener import Listener
@@ -29,8 +31,13 @@ if TYPE_CHECKING:
 
 CALL: int = lib.CRPC_OP_CALL
 AFTER: int = lib.CRPC_OP_AFTER
+IDEMPOTENT: int = lib.CRPC_OP_IDEMPOTENT
 PLACED: int = lib.CRPC_COMPLETION_PLACED
 SIZE_MAX = 0xFFFFFFFF
+
+
+def _flags(after: bool, idempotent: bool) -> int:
+    return (AFTER if after else 0) | (IDEMPOTENT if idempotent else 0)
 
 
 class Endpoint(Lane, Requests):
@@ -46,6 +53,7 @@ class Endpoint(Lane, Requests):
         self._listener = listener
         self._arena: Optional[RegionSlice] = None  # which the peer was lent
         self._left: dict[int, int] = {}  # requests that are open, and whose callers wait no more: why
+        self._lasting = Lasting() if options.reconnect else None
         context._endpoints[bits] = self
 
     # ---- Events, with the lock ----
@@ -54,6 +62,16 @@ class Endpoint(Lane, Requests):
         super()._connected(status)
         if self._up and self._listener is not None:
             self._listener.endpoints.add(self)
+        if self._lasting is not None:
+            self._lasting.error = None
+            self._pump._put(self._lasting.events, ConnectionEvent(True, None))
+
+    def _reconnecting(self, status: int) -> None:
+        """Goes on where it was cut."""
+        assert self._lasting is not None
+        event = self._lasting.lose(self, status)
+        self._cancel_tasks()
+        self._pump._put(self._lasting.events, event)
 
     def _in_use(self) -> bool:
         return self._bits in self._pump._reservations  # whose memory is the ring's: it ends first
@@ -83,20 +101,101 @@ class Endpoint(Lane, Requests):
     def _request(self, record: tuple[int, ...]) -> None:
         # Nobody receives at a closed listener; the connection is still to be served.
         taker = self if self._listener is None or self._listener._closed else self._listener
+        request: Request
         if record[1] & PLACED:
             assert self._arena is not None
-            self._pump._put(taker._queue, PlacedRequest(self, record, self._arena))
+            request = PlacedRequest(self, record, self._arena)
         else:
-            self._pump._put(taker._queue, Request(self, record))
+            request = Request(self, record)
+        if self._lasting is not None:
+            self._lasting.requests.add(request)
+        self._pump._put(taker._queue, request)
 
     def _abandoned(self, token: int, status: int) -> None:
         self._left[token] = status
+        self._cancel_tasks()
+
+    def _cancel_tasks(self) -> None:
+        """Those of aserve whose requests nobody waits for."""
         pump = self._pump
         if pump._tasks and pump._attachment is not None and not pump._attachment.loop.is_closed():
             pump._attachment.loop.call_soon_threadsafe(pump._cancel_abandoned)
 
     def _drained(self) -> list[Endpoint]:
         return [self]
+
+    # ---- Connections that follow one another ----
+
+    @property
+    def connected(self) -> bool:
+        return self._up and self._error is None and (self._lasting is None or self._lasting.error is None)
+
+    @property
+    def reconnecting(self) -> Optional[CopyrpcError]:
+        """With EndpointOptions.reconnect: why there is no connection at present, while it tries to make one. None if there is one."""
+        return None if self._lasting is None or self._error is not None else self._lasting.error
+
+    def _settle(self, limit_ns: int, what: str) -> None:
+        try:
+            super()._settle(limit_ns, what)
+        except Timeout:
+            self._say_why_not(what)
+            raise
+
+    def _say_why_not(self, what: str) -> None:
+        """The time for the first connection is over. Raises why the last attempt has failed, if one has."""
+        error = self.reconnecting
+        if error is not None:
+            raise type(error)(f"{what}: {error.message}", error.status, error.errno or 0, error.vendor_syndrome)
+
+    async def _aestablish_in_time(self, timeout: Optional[float], what: str) -> Self:
+        """Does the same as _establish, for coroutines."""
+        limit = timeout_ns(timeout)
+        try:
+            if limit:
+                await asyncio.wait_for(self._asettle(), limit / 1e9)
+            else:
+                await self._asettle()
+        except BaseException as problem:
+            try:
+                if isinstance(problem, asyncio.TimeoutError) and not isinstance(problem, Timeout):
+                    self._say_why_not(what)
+                    raise error_of(lib.CRPC_E_TIMEOUT, what) from None
+                raise
+            finally:
+                self.close()
+        return self
+
+    def _events(self) -> deque[ConnectionEvent]:
+        if self._lasting is None:
+            raise error_of(lib.CRPC_E_STATE, "only an endpoint with EndpointOptions.reconnect has events: its connection comes back")
+        return self._lasting.events
+
+    def _eventful(self) -> bool:
+        return bool(self._events()) or self._error is not None
+
+    def events(self, timeout: Optional[float] = None) -> Iterator[ConnectionEvent]:
+        """With EndpointOptions.reconnect: yields what becomes of its connections as it happens. The last 256 that nobody has taken
+        are kept. Ends with the endpoint, or after `timeout` seconds without an event; 0 yields those that there are already."""
+        events, limit = self._events(), timeout_ns(timeout)
+        while True:
+            with self._pump._use:
+                self._pump._look()
+                self._pump._wait(self._eventful, time.monotonic_ns() + limit if limit else None)
+                if not events:
+                    return
+                event = events.popleft()
+            yield event
+
+    async def aevents(self) -> AsyncIterator[ConnectionEvent]:
+        """Does the same as events, for coroutines. Ends with the endpoint."""
+        events = self._events()
+        while True:
+            await _asyncio.wait(self._pump, self._eventful)
+            if events:
+                yield events.popleft()
+            elif self._error is not None:
+                return
 
     # ---- Calls ----
 
@@ -108,7 +207,7 @@ class Endpoint(Lane, Requests):
         return number(reply_bytes_max, "reply_bytes_max", 0, 0xFFFFFFFF)
 
     def _start(
-        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], wanted: int
     ) -> None:
         """Called with the lock held. If an exception comes, the caller must abandon the call."""
         limit = timeout_ns(timeout)
@@ -118,7 +217,7 @@ class Endpoint(Lane, Requests):
         pump = self._pump
         call._id = pump._next_id()
         pump._pending[call._id] = call
-        flags |= AFTER if after else 0
+        flags |= wanted
         op = (CALL, flags, method, 0, self._bits, MARK | call._id, 0, offset, size, most, limit, region)
         pump._submit_one(self, op, pinned, time.monotonic_ns() + limit if limit else None, "call")
 
@@ -130,6 +229,7 @@ class Endpoint(Lane, Requests):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> Call:
         """Starts a call, and returns a Call with the result. If other calls are open, it may only
         be sent when a thread next waits. With `after`, it is sent when all ops of the lane that were posted
@@ -138,20 +238,20 @@ class Endpoint(Lane, Requests):
         call = Call(self)
         try:
             with pump._use:
-                self._start(call, request, timeout, method, reply_bytes_max, after)
+                self._start(call, request, timeout, method, reply_bytes_max, _flags(after, idempotent))
         except BaseException:
             through(pump._give_up, call)
             raise
         return call
 
     def _call(
-        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+        self, call: Call, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], wanted: int
     ) -> None:
         """Until it is answered, or an exception such as KeyboardInterrupt ends the wait."""
         pump = self._pump
         with pump._use:
             try:
-                self._start(call, request, timeout, method, reply_bytes_max, after)
+                self._start(call, request, timeout, method, reply_bytes_max, wanted)
                 pump._wait(call.done)
             except BaseException:
                 through(pump._abandon, self._bits, call._id, call)
@@ -165,6 +265,7 @@ class Endpoint(Lane, Requests):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> bytes:
         """Calls the peer and returns its answer. `timeout` is in seconds; None means no limit.
         `reply_bytes_max` is the length of the longest answer that the peer may give. With `after`, the
@@ -172,9 +273,11 @@ class Endpoint(Lane, Requests):
         finds what writes have written. So is what is called later. If one of these ops fails while the request
         waits, the connection ends; one that has failed, or was refused, before is for the caller to see.
         A `request` that is a part of a region, `region[a:b]`, is read by the device where it is: nothing is
-        copied. It must not change until the call has ended, and goes with no `after`."""
+        copied. It must not change until the call has ended, and goes with no `after`. `idempotent` says that to do
+        it twice is as to do it once: an endpoint with EndpointOptions.reconnect may then send it again, when nobody
+        knows whether it was done."""
         call = Call(self)
-        self._call(call, request, timeout, method, reply_bytes_max, after)
+        self._call(call, request, timeout, method, reply_bytes_max, _flags(after, idempotent))
         status = call._status
         answer: bytes = call._answer
         if status != 0:
@@ -190,12 +293,13 @@ class Endpoint(Lane, Requests):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> Reply:
         """Does the same as call, but returns the answer where it arrived, without a copy: `with
         endpoint.call_view(request) as reply: use(reply.payload)`. A status above 0 from the peer's
         application is in .status, and raises nothing."""
         call = Call(self, in_place=True)
-        self._call(call, request, timeout, method, reply_bytes_max, after)
+        self._call(call, request, timeout, method, reply_bytes_max, _flags(after, idempotent))
         if not isinstance(call._answer, Reply):
             assert call._status is not None
             raise error_of(call._status, "call")
@@ -209,6 +313,7 @@ class Endpoint(Lane, Requests):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> bytes:
         """Does the same as call, for coroutines. Cancelling the task cancels the call. `request`
         must not change until the call has ended. `after` also means ops that coroutines have begun before."""
@@ -236,7 +341,8 @@ class Endpoint(Lane, Requests):
             await self._poured()
         future: asyncio.Future[bytes] = loop.create_future()
         pending = Awaited(attachment, future)
-        flags |= AFTER if after else 0
+        if after or idempotent:
+            flags |= _flags(after, idempotent)
         entry = (self._bits, pinned, size, method, most, time.monotonic_ns() + limit if limit else 0, flags, offset, region)
         try:
             pending.post(pump._use, pump._ids, pump._pending, entry)
@@ -262,6 +368,7 @@ class Endpoint(Lane, Requests):
         method: int = ...,
         reply_bytes_max: Optional[int] = ...,
         after: bool = ...,
+        idempotent: bool = ...,
         return_exceptions: Literal[False] = ...,
     ) -> list[bytes]: ...
 
@@ -274,6 +381,7 @@ class Endpoint(Lane, Requests):
         method: int = ...,
         reply_bytes_max: Optional[int] = ...,
         after: bool = ...,
+        idempotent: bool = ...,
         return_exceptions: bool,
     ) -> list[Union[bytes, CopyrpcError]]: ...
 
@@ -285,6 +393,7 @@ class Endpoint(Lane, Requests):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
         return_exceptions: bool = False,
     ) -> Any:
         """Calls the peer with many requests at once. Returns the answers in the same order. When
@@ -294,32 +403,44 @@ class Endpoint(Lane, Requests):
 
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
-        return Batch(self, requests, limit, method, most, AFTER if after else 0).run(return_exceptions)
+        return Batch(self, requests, limit, method, most, _flags(after, idempotent)).run(return_exceptions)
 
     # ---- Payloads written in place ----
 
     def _reserved_call(
-        self, payload_bytes: int, timeout: Optional[float], method: int, reply_bytes_max: Optional[int]
+        self, payload_bytes: int, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], idempotent: bool
     ) -> CallReservation:
         limit = timeout_ns(timeout)
         most = self._call_fields(method, reply_bytes_max)
         size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
-        return CallReservation(self, (CALL, 0, method, 0, self._bits, 0, 0, 0, size, most, limit, 0))
+        return CallReservation(self, (CALL, _flags(False, idempotent), method, 0, self._bits, 0, 0, 0, size, most, limit, 0))
 
     def reserve(
-        self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        payload_bytes: int,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        idempotent: bool = False,
     ) -> CallReservation:
         """Reserves room for a request that is written in place: `with endpoint.reserve(4096) as
         room: room.memory[:] = ...; call = room.commit()`. Until then the connection accepts nothing
         else."""
-        return reserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
+        return reserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max, idempotent))
 
     async def areserve(
-        self, payload_bytes: int, *, timeout: Optional[float] = None, method: int = 0, reply_bytes_max: Optional[int] = None
+        self,
+        payload_bytes: int,
+        *,
+        timeout: Optional[float] = None,
+        method: int = 0,
+        reply_bytes_max: Optional[int] = None,
+        idempotent: bool = False,
     ) -> CallReservation:
         """Does the same as reserve, for coroutines; see CallReservation.acommit, from which
         `timeout` counts."""
-        return await areserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max))
+        return await areserve(self._reserved_call(payload_bytes, timeout, method, reply_bytes_max, idempotent))
 
     # ---- Arenas ----
 

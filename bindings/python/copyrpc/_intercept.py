@@ -21,10 +21,17 @@ if TYPE_CHECKING:
 class OutgoingCall:
     """A call that an interceptor sees, and may change: the arguments of Endpoint.call."""
 
-    __slots__ = ("endpoint", "request", "timeout", "method", "reply_bytes_max", "after")
+    __slots__ = ("endpoint", "request", "timeout", "method", "reply_bytes_max", "after", "idempotent")
 
     def __init__(
-        self, endpoint: Endpoint, request: Payload, timeout: Optional[float], method: int, reply_bytes_max: Optional[int], after: bool
+        self,
+        endpoint: Endpoint,
+        request: Payload,
+        timeout: Optional[float],
+        method: int,
+        reply_bytes_max: Optional[int],
+        after: bool,
+        idempotent: bool,
     ) -> None:
         self.endpoint = endpoint
         self.request = request
@@ -32,10 +39,18 @@ class OutgoingCall:
         self.method = method
         self.reply_bytes_max = reply_bytes_max
         self.after = after
+        self.idempotent = idempotent
 
     def _made_by(self, function: Callable[..., Any]) -> Any:
         """What one of Endpoint's functions gives for it."""
-        return function(self.request, timeout=self.timeout, method=self.method, reply_bytes_max=self.reply_bytes_max, after=self.after)
+        return function(
+            self.request,
+            timeout=self.timeout,
+            method=self.method,
+            reply_bytes_max=self.reply_bytes_max,
+            after=self.after,
+            idempotent=self.idempotent,
+        )
 
 
 class InterceptedCall:
@@ -117,6 +132,7 @@ class InterceptedEndpoint(Endpoint):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> InterceptedCall:
         inner = super().start
 
@@ -126,7 +142,7 @@ class InterceptedEndpoint(Endpoint):
         step: Step = last
         for interceptor in reversed(self._options.interceptors):
             step = partial(InterceptedCall, interceptor, step)
-        started: InterceptedCall = step(OutgoingCall(self, request, timeout, method, reply_bytes_max, after))
+        started: InterceptedCall = step(OutgoingCall(self, request, timeout, method, reply_bytes_max, after, idempotent))
         return started
 
     def call(
@@ -137,8 +153,9 @@ class InterceptedEndpoint(Endpoint):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> bytes:
-        answer: Optional[bytes] = self._run(super().call, request, timeout, method, reply_bytes_max, after)
+        answer: Optional[bytes] = self._run(super().call, request, timeout, method, reply_bytes_max, after, idempotent)
         return b"" if answer is None else answer
 
     def call_view(
@@ -149,8 +166,9 @@ class InterceptedEndpoint(Endpoint):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> Any:
-        return self._run(super().call_view, request, timeout, method, reply_bytes_max, after)
+        return self._run(super().call_view, request, timeout, method, reply_bytes_max, after, idempotent)
 
     async def acall(
         self,
@@ -160,8 +178,9 @@ class InterceptedEndpoint(Endpoint):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
     ) -> bytes:
-        answer = self._run(super().acall, request, timeout, method, reply_bytes_max, after)
+        answer = self._run(super().acall, request, timeout, method, reply_bytes_max, after, idempotent)
         if hasattr(answer, "__await__"):
             answer = await answer
         return b"" if answer is None else bytes(answer)
@@ -174,10 +193,14 @@ class InterceptedEndpoint(Endpoint):
         method: int = 0,
         reply_bytes_max: Optional[int] = None,
         after: bool = False,
+        idempotent: bool = False,
         return_exceptions: bool = False,
     ) -> Any:
         calls = [
-            self.start(request, timeout=timeout, method=method, reply_bytes_max=reply_bytes_max, after=after) for request in requests
+            self.start(
+                request, timeout=timeout, method=method, reply_bytes_max=reply_bytes_max, after=after, idempotent=idempotent
+            )
+            for request in requests
         ]
         answers: list[Any] = []
         first: Optional[CopyrpcError] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar, Union
 
 from ._native import ffi, lib
 
@@ -83,6 +83,18 @@ def address_bytes(address: str) -> bytes:
     return address.encode()
 
 
+def addresses_bytes(addresses: Union[str, Sequence[str]]) -> bytes:
+    """Takes one address, several with commas between them, or a list of addresses."""
+    if isinstance(addresses, (list, tuple)):
+        if not addresses:
+            raise ValueError("a list of addresses has at least one")
+        found = [address_bytes(address) for address in addresses]
+        if any(b"," in address for address in found):
+            raise ValueError("an address in a list has no comma")
+        return b",".join(found)
+    return address_bytes(addresses)  # type: ignore[arg-type]
+
+
 def sized(name: str) -> Any:
     return ffi.new(name + " *", {"struct_size": ffi.sizeof(name)})
 
@@ -139,6 +151,13 @@ class EndpointOptions:
     lane_depth: int = 0
     #: Ring and batch window have their full size from the start, and do not grow as they are used.
     full_size: bool = False
+    #: The endpoint connects again when its connection is lost, until it is disconnected or closed: docs/services.md. For connect, which
+    #: then takes several addresses.
+    reconnect: bool = False
+    #: With reconnect: how many seconds it pauses before it tries all addresses again, first and at most. Each pause is twice the one
+    #: before, less up to a half at random.
+    reconnect_pause: float = 0.01
+    reconnect_pause_max: float = 5.0
     #: Generator functions that go around each call: see copyrpc.OutgoingCall. The first is outermost.
     interceptors: Sequence[Callable[[Any], Any]] = ()
 
@@ -163,8 +182,23 @@ class EndpointOptions:
             | (lib.CRPC_ENDPOINT_SERVE_ONLY if self.serve_only else 0)
             | (lib.CRPC_ENDPOINT_LANE if self.lane else 0)
             | (lib.CRPC_ENDPOINT_FULL_SIZE if self.full_size else 0)
+            | (lib.CRPC_ENDPOINT_RECONNECT if self.reconnect else 0)
         )
+        pauses = (_pause_ns(self.reconnect_pause, "reconnect_pause"), _pause_ns(self.reconnect_pause_max, "reconnect_pause_max"))
+        if self.reconnect or pauses != _PAUSES_NS:
+            options.reconnect_pause_ns, options.reconnect_pause_max_ns = pauses
         return options
+
+
+def _pause_ns(pause: float, name: str) -> int:
+    if isinstance(pause, bool) or not isinstance(pause, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {type(pause).__name__}")
+    if not 0 < pause <= 3600:
+        raise ValueError(f"{name} is more than 0 seconds, and an hour at most, not {pause!r}")
+    return max(1, round(pause * 1e9))
+
+
+_PAUSES_NS = (_pause_ns(EndpointOptions.reconnect_pause, ""), _pause_ns(EndpointOptions.reconnect_pause_max, ""))
 
 
 def endpoint_options(options: Optional[EndpointOptions]) -> EndpointOptions:
@@ -229,6 +263,14 @@ class EndpointInfo:
     token: bytes
     peer_address: str
     local_address: str
+    calls_waiting: int
+    """Of calls_open, those that wait for a connection. This and the rest: with EndpointOptions.reconnect."""
+    address_index: int
+    """Which address it is, or was, connected to, or tries; 0 = the first."""
+    attempts_failed: int
+    """To connect, one after the other, up to now."""
+    connections: int
+    """That were made: more than 1 = it has come back."""
 
     @property
     def lane(self) -> bool:

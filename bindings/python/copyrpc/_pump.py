@@ -61,6 +61,7 @@ RAIL: int = lib.CRPC_COMPLETION_RAIL
 WORK: int = lib.CRPC_COMPLETION_WORK
 SRQ_LIMIT: int = lib.CRPC_COMPLETION_SRQ_LIMIT
 ABANDONED: int = lib.CRPC_COMPLETION_ABANDONED
+RECONNECTING: int = lib.CRPC_COMPLETION_RECONNECTING
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
 AGAIN: int = lib.CRPC_E_AGAIN
@@ -308,6 +309,8 @@ class Pump:
             connection._rail(token, status)
         elif kind == SRQ_LIMIT:
             connection._limit_reached()
+        elif kind == RECONNECTING:
+            connection._reconnecting(status)
 
     def _reject_unknown(self, flags: int, bits: int) -> None:
         """A peer wanted to connect to a listener that is closed by now."""
@@ -329,7 +332,7 @@ class Pump:
         """In the loop: tasks of requests whose callers wait no more."""
         for tasks in self._tasks.values():
             for task, request in list(tasks.items()):
-                if request.endpoint._left and request.abandoned:
+                if request._useless():
                     task.cancel()
 
     def _give_back_soon(self, bits: int, payload: int) -> None:

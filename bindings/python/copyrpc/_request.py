@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 REPLY: int = lib.CRPC_OP_REPLY
 DROP: int = lib.CRPC_OP_DROP
+#: Instead of a token: the connection has ended, and the endpoint has another one, or none.
+LOST = -1
+#: What the library says to an answer for such a connection.
+_GONE = (lib.CRPC_E_STALE, lib.CRPC_E_DISCONNECTED)
 QUIET: int = lib.CRPC_OP_QUIET
 AFTER: int = lib.CRPC_OP_AFTER
 
@@ -70,17 +74,34 @@ class Request(Message):
         polls the context. An answer is still due, but nobody sees it."""
         return (
             self._token in self.endpoint._left
+            or self._token == LOST
             or self.endpoint._error is not None
             or (self._deadline_ns != 0 and time.monotonic_ns() >= self._deadline_ns)
         )
 
     def _useless(self) -> bool:
         """Tells whether it was abandoned, as far as that is known; the clock is looked at only if somebody has left."""
-        return bool(self.endpoint._left) and self.abandoned
+        return self._token == LOST or (bool(self.endpoint._left) and self.abandoned)
+
+    def _lose(self) -> None:
+        """The connection that it came by has ended, and the endpoint goes on. Nobody waits for an answer, and none is due."""
+        if not self._answered:
+            self._answered = True
+            self._token = LOST
+
+    def _lost_by(self, error: CopyrpcError, what: str) -> CopyrpcError:
+        """The library has refused an answer. Returns what to raise: the connection may have ended before anybody has polled that."""
+        if self.endpoint._lasting is None or error.status not in _GONE or self.endpoint._error is not None:
+            return error
+        self._lose()
+        return self._gone(what)
+
+    def _gone(self, what: str) -> CopyrpcError:
+        return error_of(lib.CRPC_E_DISCONNECTED, f"{what}: this request came by a connection that has ended")
 
     def _check_open(self, what: str) -> None:
         if self._answered:
-            raise error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
+            raise self._gone(what) if self._token == LOST else error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
         if self.endpoint._error is not None:
             raise self.endpoint._error_again()
 
@@ -92,7 +113,10 @@ class Request(Message):
         """Called with the lock held."""
         self._check_open(what)
         op = (opcode, flags, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)
-        self._pump._submit_one(self.endpoint, op, payload, None, what)
+        try:
+            self._pump._submit_one(self.endpoint, op, payload, None, what)
+        except CopyrpcError as error:
+            raise self._lost_by(error, what) from None
         self._note_answered()
 
     def _note_answered(self) -> None:
@@ -123,6 +147,9 @@ class Request(Message):
             try:
                 pump._submit_one(self.endpoint, op, pinned, None, "reply")
                 self._note_answered()
+            except CopyrpcError as error:
+                pump._pending.pop(sent._id, None)
+                raise self._lost_by(error, "reply") from None
             except BaseException:
                 if not self._answered:
                     pump._pending.pop(sent._id, None)
@@ -176,8 +203,11 @@ class Request(Message):
         size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
         self._check_size(size)
         if self._answered:
-            raise error_of(lib.CRPC_E_STALE, "reserve: this request was answered before")
-        return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
+            self._check_open("reserve")
+        try:
+            return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
+        except CopyrpcError as error:
+            raise self._lost_by(error, "reserve") from None
 
     def drop(self, *, not_started: bool = False) -> None:
         """Drops the request without an answer: the caller gets Dropped. With `not_started` it gets NotStarted: nothing was done
@@ -188,7 +218,7 @@ class Request(Message):
         """A handler raised this. Answers with it, if an answer is still possible. Logs the
         traceback, which nobody else would see, unless the handler meant the error for the peer or
         failed only because this peer has gone."""
-        gone = self._pump._pointer is None or self.endpoint._error is not None
+        gone = self._pump._pointer is None or self.endpoint._error is not None or self._token == LOST
         if isinstance(error, RemoteError):
             status, payload = error.status, error.payload
         else:
@@ -221,7 +251,7 @@ class Request(Message):
                 else:
                     self.drop()
             except (CopyrpcError, BufferError):  # the exception that ends the block tells more than this one
-                if value is None:
+                if value is None and self._token != LOST:
                     raise
         super().__exit__(kind, value, trace)
 
@@ -257,6 +287,8 @@ class PlacedRequest(Request):
     def _give_back(self) -> None:
         if not self._returned:
             self._returned = True
+            if self._token == LOST:  # the arena was lent for a connection that has ended
+                return
             self._pump._give_back_soon(self.endpoint._bits, self._address)
 
     def __del__(self) -> None:
@@ -342,7 +374,7 @@ class Requests:
         """Makes serve() return, or receive() return None, once. May be called from another thread
         or from a signal handler. With `grace`, serve() and aserve() end the service before they return: no more connections are
         accepted; handlers that run may finish, those of aserve in at most so many seconds; requests that have not begun are dropped as
-        not started, so that their callers can send them again elsewhere; then the connections are disconnected."""
+        not started, so that their callers can send them again elsewhere. The connections take leave at once, and end when all is answered."""
         if grace is not None:
             if not isinstance(grace, (int, float)) or not 0 <= grace < float("inf"):
                 raise ValueError(f"the grace is a number of seconds, not {grace!r}")

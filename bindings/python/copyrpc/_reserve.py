@@ -13,7 +13,7 @@ from ._message import Window
 from ._native import ffi, lib
 from ._options import number
 from ._records import MARK, OP
-from .errors import Closed, check, error_of
+from .errors import Closed, CopyrpcError, check, error_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -188,7 +188,11 @@ class ReplyReservation(Reservation):
     def commit(self, payload_bytes: Optional[int] = None) -> None:
         """Answers with the first `payload_bytes` of the room, or with all of it."""
         with self._endpoint._pump._use:
-            self._commit(self._size(payload_bytes))
+            size = self._size(payload_bytes)
+            try:
+                self._commit(size)
+            except CopyrpcError as error:
+                raise self._request._lost_by(error, "commit") from None
             self._request._note_answered()
 
 
