@@ -144,6 +144,19 @@ func takeContext(op string, s *settings, kind linkKind) (*poller, func(), error)
 	return entry.poller, func() { once.Do(func() { leaveShared(key, entry) }) }, nil
 }
 
+// keep has a context stay open, if it is a shared one, until what it returns is called.
+func keep(p *poller) func() {
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	for key, entry := range shared {
+		if entry.poller == p {
+			entry.users++
+			return func() { leaveShared(key, entry) }
+		}
+	}
+	return func() {}
+}
+
 // letGo is `release` of takeContext, if there is one.
 func letGo(release func()) {
 	if release != nil {

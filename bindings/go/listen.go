@@ -394,7 +394,9 @@ func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	}
 	a.drains[d] = struct{}{}
 	a.mutex.Unlock()
+	letGo := keep(a.poller) // its clients take leave when the listener is closed
 	d.err = listener.serve(serving, end, d, handler)
+	letGo()
 	a.mutex.Lock()
 	delete(a.drains, d)
 	a.mutex.Unlock()

@@ -338,3 +338,31 @@ func TestShutdownOfAListenerThatNobodyServes(t *testing.T) {
 	_, err = listener.Accept(limited(t))
 	is(t, err, copyrpc.ErrClosed)
 }
+
+// A context that Listen shares ends with its last user: a listener that stops must not end what it has accepted.
+func TestServeInASharedContextLetsHandlersFinish(t *testing.T) {
+	listener, err := copyrpc.Listen(host()+":0", patient(copyrpc.WithEndpointsMax(19))...) // which no other test shares
+	check(t, err)
+	serving, stop := context.WithCancel(context.Background())
+	defer stop()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- listener.Serve(serving, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
+			close(begun)
+			<-serving.Done()
+			time.Sleep(50 * time.Millisecond)
+			return request.Payload, nil
+		})
+	}()
+	client, err := openContext(t).Dial(limited(t), listener.Address())
+	check(t, err)
+	defer client.Close()
+	s := &served{client: client}
+	answer := s.call(t, "begun")
+	came(t, begun, "the request")
+	stop()
+	if got := came(t, answer, "the answer"); got != "begun<nil>" {
+		t.Fatal(got)
+	}
+	check(t, came(t, ended, "Serve"))
+}
