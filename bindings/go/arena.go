@@ -84,6 +84,9 @@ func (request *Request) Release() {
 	c := request.connection
 	// The connection may have ended: then there is nobody to give it back to.
 	_ = c.poller.control("release", func() error {
+		if request.lost() {
+			return nil
+		}
 		return c.poller.raw.giveBack(EndpointHandle(c.handle), request.place)
 	})
 	request.arena.users.Add(-1)
@@ -99,7 +102,9 @@ func (request *Request) placed(completion *Completion, c *connection) {
 // unplaced: nobody gets this request.
 func (request *Request) unplaced() {
 	if request.place != 0 && !request.released.Swap(true) {
-		_ = request.connection.poller.raw.giveBack(EndpointHandle(request.connection.handle), request.place)
+		if !request.lost() {
+			_ = request.connection.poller.raw.giveBack(EndpointHandle(request.connection.handle), request.place)
+		}
 		request.arena.users.Add(-1)
 	}
 }

@@ -22,6 +22,9 @@ type Call struct {
 	// writes have written. What is called later is sent behind it. If one of these ops fails while it waits, the
 	// connection ends; one that has failed before is for the caller to see. docs/lanes.md.
 	After bool
+	// To do it twice is as to do it once. An endpoint with [WithReconnect] sends it again, if its connection has ended and nobody knows
+	// whether it was done. Otherwise such a call fails with [ErrDisconnected].
+	Idempotent bool
 	// A part of a region, which is sent instead of the Request. The device reads it there: nothing is copied. It must not change
 	// until the call has ended.
 	From Buffer
@@ -216,13 +219,23 @@ const opCall = "call"
 // flagsOf gives C's flags of a call. If it is to follow ops of the lane, C has these afterwards.
 func (endpoint *Endpoint) flagsOf(ctx context.Context, op string, call *Call) (uint8, error) {
 	if !call.After {
-		return 0, nil
+		return call.flags(), nil
 	}
 	c, err := endpoint.valid(op)
 	if err != nil {
 		return 0, err
 	}
-	return OpAfter, c.afterLane(ctx, op)
+	return call.flags(), c.afterLane(ctx, op)
+}
+
+func (call *Call) flags() (flags uint8) {
+	if call.After {
+		flags = OpAfter
+	}
+	if call.Idempotent {
+		flags |= OpIdempotent
+	}
+	return flags
 }
 
 func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8, from origin) ([]byte, error) {
@@ -346,12 +359,8 @@ func (c *connection) runMany(ctx context.Context, op string, p *pending, from so
 	var used []origin
 	for i := range p.many.results {
 		call := from.at(i)
-		flags := uint8(0)
-		if call.After {
-			flags = OpAfter
-		}
 		origin, _ := call.origin(op, c) // as before: what has been closed since is C's to refuse
-		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, flags, origin)
+		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, call.flags(), origin)
 		if origin.own != nil {
 			used = append(used, origin)
 		}
@@ -421,14 +430,14 @@ func (c *connection) await(canceled <-chan struct{}, p *pending, userData uint64
 
 // fits: whether a request from a region does, only C knows, which has heard of the peer's arena or has not.
 func (c *connection) fits(request origin, replyBytesMax int) bool {
-	return (request.own != nil || request.bytes <= c.limits.RequestBytesMax) && replyBytesMax <= c.limits.ReplyBytesMax && replyBytesMax >= NoReplyBytes
+	return (request.own != nil || request.bytes <= c.requestBytesMax()) && replyBytesMax <= c.limits.ReplyBytesMax && replyBytesMax >= NoReplyBytes
 }
 
 // misfit tells what does not fit.
 func (c *connection) misfit(op string, request origin, replyBytesMax int) error {
-	if request.own == nil && request.bytes > c.limits.RequestBytesMax {
+	if request.own == nil && request.bytes > c.requestBytesMax() {
 		return errorf(op, ErrTooBig, "the request has %d bytes; this peer's ring takes at most %d: give it a larger one with WithRingBytes",
-			request.bytes, c.limits.RequestBytesMax)
+			request.bytes, c.requestBytesMax())
 	}
 	if replyBytesMax > c.limits.ReplyBytesMax {
 		return errorf(op, ErrTooBig, "ReplyBytesMax is %d; this endpoint's ring takes at most %d: give it a larger one with WithRingBytes",

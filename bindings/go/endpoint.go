@@ -30,6 +30,7 @@ type connection struct {
 	grace      time.Duration // that its handlers have when Serve has ended
 	limits     EndpointInfo  // as it was connected, but for the state; not changed after `connected` was closed
 	lane       *queue        // nil: it asked for none; not changed after `begun`
+	lasting    *lasting      // nil: it is over with its connection; not changed after `begun`
 
 	// Guarded by the poller's mutex.
 	blocked bool         // CRPC_E_AGAIN; CompletionRoom will tell
@@ -58,11 +59,11 @@ func (c *connection) shown(err error) (*Endpoint, error) {
 }
 
 // Dial connects to "host:port". It waits until the endpoint is connected or refused, or ctx is
-// done. Callers that name the same device (WithDevice) share a context; so do callers that name
+// done. With [WithReconnect], it waits for the first connection, and takes several addresses, with commas between them. Callers that name the same device (WithDevice) share a context; so do callers that name
 // none. WithContext uses another context.
 func Dial(ctx context.Context, address string, options ...Option) (*Endpoint, error) {
 	c := newConnection()
-	return c.shown(c.dial(ctx, "dial "+address, address, options))
+	return c.shown(c.whyNotYet(c.dial(ctx, "dial "+address, address, options)))
 }
 
 // Dial does the same as [Dial], on this context.
@@ -75,6 +76,7 @@ func (c *Context) Dial(ctx context.Context, address string, options ...Option) (
 func (c *connection) begun(s *settings) {
 	c.replyBytes, c.grace = s.replyBytes, s.grace
 	c.around, c.serving.admission = c.intercepted(s.interceptors), s.admission
+	c.lasting = newLasting(s)
 	c.poller.connections[c.id] = c
 	if s.wantsLane() {
 		c.lane = newLane(c)
@@ -91,6 +93,9 @@ func (c *connection) finish(reason *Error) {
 	delete(p.connections, c.id)
 	p.latest = nil
 	c.last, _ = p.raw.EndpointStats(EndpointHandle(c.handle))
+	if c.lasting != nil {
+		c.lasting.over(c, reason)
+	}
 	if c.room == nil || reason.Status == ErrClosed { // else somebody may be writing to the room
 		p.raw.CloseEndpoint(EndpointHandle(c.handle))
 		c.room = nil
@@ -152,7 +157,7 @@ func (endpoint *Endpoint) Shutdown(ctx context.Context) error {
 }
 
 // Done returns a Go channel that is closed when the connection has ended, whether by either side or
-// by a failure.
+// by a failure; with [WithReconnect], when the endpoint is closed.
 func (endpoint *Endpoint) Done() <-chan struct{} {
 	if endpoint == nil || endpoint.connection == nil {
 		return alreadyOver
@@ -218,6 +223,10 @@ type EndpointInfo struct {
 	PeerAddress     string // "" if it was connected by a Blob
 	LocalAddress    string
 	Token           []byte // the peer's; empty at the side that called Dial
+	CallsWaiting    int    // of CallsOpen, those that wait for a connection. This and the rest: with WithReconnect
+	AddressIndex    int    // which address it is, or was, connected to, or tries; 0 = the first
+	AttemptsFailed  int    // to connect, one after the other, up to now
+	Connections     int    // that were made: more than 1 = it has come back
 }
 
 // Info describes the endpoint. After its end, it describes the endpoint as it was while connected,
@@ -227,7 +236,13 @@ func (endpoint *Endpoint) Info() (EndpointInfo, error) {
 	if err != nil {
 		return EndpointInfo{}, err
 	}
-	return infoOf(&c.link, c.limits, (*RawContext).EndpointInfo)
+	limits := c.limits
+	if c.lasting != nil {
+		c.mutex.Lock()
+		limits = c.lasting.info
+		c.mutex.Unlock()
+	}
+	return infoOf(&c.link, limits, (*RawContext).EndpointInfo)
 }
 
 // EndpointInfo describes an endpoint.
@@ -243,6 +258,8 @@ func (r *RawContext) EndpointInfo(endpoint EndpointHandle) (EndpointInfo, error)
 		CallsMax: int(info.calls_max), CallsOpen: int(info.calls_open), RequestsOpen: int(info.requests_open),
 		QueuePairNumber: uint32(info.queue_pair_number), PeerAddress: text(info.peer_address[:]),
 		LocalAddress: text(info.local_address[:]), Token: C.GoBytes(unsafe.Pointer(&info.token), C.int(info.token_bytes)),
+		CallsWaiting: int(info.calls_waiting), AddressIndex: int(info.address_index), AttemptsFailed: int(info.attempts_failed),
+		Connections: int(info.connections),
 	}, nil
 }
 

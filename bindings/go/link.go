@@ -77,7 +77,7 @@ func (l *link) dial(ctx context.Context, op, address string, options []Option) e
 		return contextError(op, ctx)
 	}
 	err = l.start(op, s, func() (err error) {
-		s.within(ctx)
+		s.attemptWithin(ctx)
 		l.handle, err = l.poller.raw.connect(l.kind, op, address, l.id, s)
 		return err
 	})

@@ -331,8 +331,8 @@ func (d *drain) within(done <-chan struct{}, grace time.Duration) bool {
 	}
 }
 
-// Shutdown ends Serve gracefully: it stops listening, lets the handlers finish, and disconnects the clients when that is done. What
-// comes meanwhile is not begun: its callers get ErrNotStarted, which is safe to send again elsewhere. If ctx is done before, the
+// Shutdown ends Serve gracefully: it stops listening, takes leave of the clients, and lets the handlers finish; then the connections end.
+// What comes meanwhile is not begun: its callers get ErrNotStarted, or ErrClosing once they know, and may send it again elsewhere. If ctx is done before, the
 // handlers' ctx is canceled, and the callers of those that do not end within a second are answered for them. So nothing
 // that came is left without an answer. Shutdown returns when Serve does: nil, or ErrBusy if not all handlers have ended. A
 // Listener that nobody serves is closed.
@@ -373,8 +373,8 @@ func (listener *Listener) Shutdown(ctx context.Context) error {
 }
 
 // Serve accepts all peers, and answers their requests with `handler` until ctx is done, or
-// [Listener.Shutdown] is called. Then it stops listening, lets the handlers finish as [Endpoint.Serve] does, disconnects its clients
-// gracefully, and returns nil. It does the same, and returns an error, if the listener was closed by
+// [Listener.Shutdown] is called. Then it stops listening, takes leave of its clients, lets the handlers finish as [Endpoint.Serve] does,
+// and returns nil. It does the same, and returns an error, if the listener was closed by
 // somebody else or by a failure. ErrBusy means that not all handlers have ended.
 func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"

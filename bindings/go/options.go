@@ -44,6 +44,7 @@ type settings struct {
 
 	admission    *admission
 	interceptors []func(next CallFunc) CallFunc
+	hear         func(ConnectionState)
 }
 
 func settingsOf(op string, options []Option) (*settings, error) {

@@ -74,6 +74,11 @@ func (request *Request) ReplyBuffer(status Status, from Buffer) error {
 	p := pendings.Get().(*pending)
 	c.mutex.Lock()
 	c.serving.answered(request)
+	if request.lost() {
+		c.mutex.Unlock()
+		pendings.Put(p)
+		return whyLost(op)
+	}
 	userData, err := c.admit(op, p)
 	if err != nil {
 		c.mutex.Unlock()

@@ -356,7 +356,11 @@ func (p *poller) spread(completions []Completion) int {
 			c.lane.room()
 		}
 	case CompletionConnected:
-		c.connectedWith(Status(first.Status))
+		if c.lasting == nil || !c.lasting.back(c) {
+			c.connectedWith(Status(first.Status))
+		}
+	case CompletionReconnecting:
+		c.reconnecting(Status(first.Status))
 	case CompletionDisconnected:
 		c.disconnected(Status(first.Status))
 	}

@@ -40,7 +40,7 @@ func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
 		pendings.Put(r.pending)
 		return nil, err
 	}
-	err = r.begin(Op{Opcode: OpCall, Method: call.Method, UserData: r.userData, PayloadBytes: uint32(bytes), ReplyBytesMax: replyBytes})
+	err = r.begin(Op{Opcode: OpCall, Flags: call.flags(), Method: call.Method, UserData: r.userData, PayloadBytes: uint32(bytes), ReplyBytesMax: replyBytes})
 	if err != nil {
 		r.forget()
 		return nil, err
@@ -55,6 +55,8 @@ func (request *Request) Reserve(status Status, bytes int) (*Reservation, error) 
 	switch {
 	case c == nil || request.answered.Load():
 		return nil, errorf(opReserve, ErrStale, "this Request was answered already, or is none")
+	case request.lost():
+		return nil, whyLost(opReserve)
 	case status < 0 || bytes < 0:
 		return nil, errorf(opReserve, ErrInvalid, "the status is %d, and the reply has %d bytes; neither is below 0", status, bytes)
 	case bytes > request.ReplyBytesMax:

@@ -204,6 +204,9 @@ func (endpoint *Endpoint) serve(ctx context.Context, d *drain, handler Handler) 
 	select {
 	case <-ctx.Done():
 		err = nil
+		if d != nil { // the service ends, and with it the connection
+			c.takeLeave()
+		}
 	case <-c.gone:
 		err = c.why(op)
 	}
@@ -358,6 +361,10 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 	if c.over {
 		c.mutex.Unlock()
 		return c.reason.toOps(op)
+	}
+	if request.lost() {
+		c.mutex.Unlock()
+		return whyLost(op)
 	}
 	place, offset := c.opened(&c.answers).next(payload)
 	if len(payload) > 0 {

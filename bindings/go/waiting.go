@@ -86,6 +86,9 @@ func whyAbandoned(status Status) error {
 	if status == ErrTimeout {
 		return errorf("serve", ErrTimeout, "the caller's deadline has passed: it waits for the answer no more")
 	}
+	if status == ErrDisconnected {
+		return whyLost("serve")
+	}
 	return errorf("serve", ErrCanceled, "the caller has canceled its call: it waits for the answer no more")
 }
 
