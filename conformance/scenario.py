@@ -18,7 +18,7 @@ WITHIN_MS = 60000  # ends a hang, and means nothing else
 CONNECT_MS = 600000
 CONNECTING = [kind + verb for kind in ("", "channel_", "queue_") for verb in ("connect", "accept", "blob")]
 # What tells of two events of a kind which is which; the rest of a pattern is what is expected of it.
-KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",),
+KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",), "reconnecting": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
         "granted": ("id",), "revoked": ("id",), "low": ("endpoint",), "matched": ("id",)}
@@ -243,10 +243,12 @@ class Play:
             self.do(step, turn)
 
     def text(self, value, turn):
-        """What stands for a value in a scenario: {i} is the turn's number, $name what was learned, $name+1 a bit more."""
+        """What stands for a value in a scenario: {i} is the turn's number, $name what was learned, $name+1 a bit more. $one,$two is both."""
         if isinstance(value, list):
             return value
         text = str(int(value) if isinstance(value, bool) else value).replace("{i}", turn)
+        if text.startswith("$") and "," in text:
+            return ",".join(self.text(part, turn) for part in text.split(","))
         found = re.fullmatch(r"\$([a-z0-9_.]+)(?:([+-]\d+))?", text)
         if not found:
             return text

@@ -181,22 +181,25 @@ static int32_t make_endpoint(const char *verb, struct thing *made)
 {
     const char *token = text("token");
     const char *key = text("key");
-    crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                     .user_data = (uintptr_t)made,
-                                     .flags =
-                                         (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
-                                         (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0) |
-                                         (number("lane") ? CRPC_ENDPOINT_LANE : 0),
-                                     .ring_bytes = number("ring_bytes"),
-                                     .peer_ring_bytes_max = number("peer_ring_bytes_max"),
-                                     .request_bytes = number("request_bytes"),
-                                     .calls_max = number("calls_max"),
-                                     .batch_window = number("batch_window"),
-                                     .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
-                                     .keepalive_ns = nanoseconds("keepalive_ms"),
-                                     .retry_count = number("retry_count"),
-                                     .token_bytes = (uint32_t)strlen(token),
-                                     .key_bytes = (uint32_t)strlen(key)};
+    crpc_endpoint_options options = {
+        .struct_size = sizeof(options),
+        .user_data = (uintptr_t)made,
+        .flags = (number("call_only") ? CRPC_ENDPOINT_CALL_ONLY : 0) |
+                 (number("serve_only") ? CRPC_ENDPOINT_SERVE_ONLY : 0) |
+                 (number("lane") ? CRPC_ENDPOINT_LANE : 0) |
+                 (number("reconnect") ? CRPC_ENDPOINT_RECONNECT : 0),
+        .ring_bytes = number("ring_bytes"),
+        .peer_ring_bytes_max = number("peer_ring_bytes_max"),
+        .request_bytes = number("request_bytes"),
+        .calls_max = number("calls_max"),
+        .batch_window = number("batch_window"),
+        .connect_timeout_ns = nanoseconds("connect_timeout_ms"),
+        .keepalive_ns = nanoseconds("keepalive_ms"),
+        .retry_count = number("retry_count"),
+        .token_bytes = (uint32_t)strlen(token),
+        .key_bytes = (uint32_t)strlen(key),
+        .reconnect_pause_ns = nanoseconds("reconnect_pause_ms"),
+        .reconnect_pause_max_ns = nanoseconds("reconnect_pause_max_ms")};
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
     memcpy(options.key, key, strnlen(key, sizeof(options.key)));
     crpc_endpoint handle = {made->bits};
@@ -264,7 +267,8 @@ static void submit_calls(void)
 static crpc_op call_op(crpc_endpoint endpoint)
 {
     return (crpc_op){.opcode = CRPC_OP_CALL,
-                     .flags = number("after") ? CRPC_OP_AFTER : 0,
+                     .flags = (uint8_t)((number("after") ? CRPC_OP_AFTER : 0) |
+                                        (number("idempotent") ? CRPC_OP_IDEMPOTENT : 0)),
                      .method = (uint16_t)number("method"),
                      .endpoint = endpoint,
                      .user_data = number("id"),
@@ -407,6 +411,9 @@ static int32_t tell_info(crpc_endpoint endpoint)
     put_number(answer(), "calls_max", info.calls_max);
     put_number(answer(), "calls_open", info.calls_open);
     put_number(answer(), "requests_open", info.requests_open);
+    put_number(answer(), "calls_waiting", info.calls_waiting);
+    put_number(answer(), "address_index", info.address_index);
+    put_number(answer(), "connections", info.connections);
     return status;
 }
 
@@ -606,7 +613,13 @@ static void take(const crpc_completion *done)
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
         take_connect_request((struct thing *)(uintptr_t)done->user_data, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECTED) {
+        thing->connected = done->status == CRPC_OK;
         tell_connection("connected", thing, done->status);
+    } else if (done->kind == CRPC_COMPLETION_RECONNECTING) {
+        if (thing->connected) { /* how many attempts fail is a matter of time */
+            tell_connection("reconnecting", thing, done->status);
+        }
+        thing->connected = 0;
     } else if (done->kind == CRPC_COMPLETION_DISCONNECTED) {
         tell_connection("disconnected", thing, done->status);
     } else {

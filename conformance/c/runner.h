@@ -23,6 +23,7 @@ struct thing {
     uint64_t payload;  /* of a request, as its completion has it */
     uint64_t waits_ns; /* and how long its caller waits; 0 = for ever */
     uint32_t abandoned;
+    int connected;  /* an endpoint that reconnects is now */
     uint64_t arena; /* of an endpoint: where the places begin that it has lent */
     uint32_t place_bytes;
     crpc_op op; /* for which room was reserved */

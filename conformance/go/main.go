@@ -202,7 +202,9 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	case "listen":
 		return r.listen(l)
 	case "connect":
-		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) { return r.context.Dial(r.ctx, l["address"], l.options()...) })
+		return r.connecting(l["name"], func() (*copyrpc.Endpoint, error) {
+			return r.context.Dial(r.ctx, l["address"], append(l.options(), r.changes(l["name"]))...)
+		})
 	case "blob":
 		return r.blob(l)
 	case "register":

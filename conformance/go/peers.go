@@ -127,6 +127,23 @@ func (r *runner) connecting(name string, connect func() (*copyrpc.Endpoint, erro
 	return nil, nil
 }
 
+// changes tells what becomes of the connections of an endpoint that reconnects: what is not told otherwise.
+func (r *runner) changes(name string) copyrpc.Option {
+	connected, connections := false, 0
+	return copyrpc.WithConnectionState(func(state copyrpc.ConnectionState) {
+		switch {
+		case r.ctx.Err() != nil || state.Ended:
+		case state.Connected:
+			if connections++; connections > 1 {
+				event("connected", said{"endpoint": name, "status": "CRPC_OK"})
+			}
+		case connected: // how many attempts fail is a matter of time
+			event("reconnecting", said{"endpoint": name, "status": statusOf(state.Err)})
+		}
+		connected = state.Connected
+	})
+}
+
 // blob makes one side of an endpoint, which is under its name when it is joined.
 func (r *runner) blob(l line) (said, error) {
 	blob, err := r.context.NewBlob(l.options()...)
@@ -151,7 +168,7 @@ func (r *runner) call(it *peer, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
 		id := l.number("id") + i
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
-			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1"}
+			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1", Idempotent: l["idempotent"] == "1"}
 		call.From = r.inRegion(l, l.number("offset")+i*len(call.Request), call.Request)
 		if call.From.Region != nil {
 			call.Request = nil

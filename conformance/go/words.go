@@ -26,7 +26,7 @@ var (
 
 // tellable is what lines have of structs, which may have more.
 var tellable = map[string]string{
-	"EndpointInfo": " state request_bytes_max reply_bytes_max calls_max calls_open requests_open ",
+	"EndpointInfo": " state request_bytes_max reply_bytes_max calls_max calls_open requests_open calls_waiting address_index connections ",
 	"Stats": " calls responses calls_failed requests replies late_responses batches_sent batches_received bytes_sent bytes_received " +
 		"protocol_errors ",
 	"ListenerStats": " requests refused ",
@@ -121,6 +121,9 @@ var (
 )
 
 func (l line) options() (options []copyrpc.Option) {
+	if l["reconnect"] == "1" || l.number("reconnect_pause_ms")|l.number("reconnect_pause_max_ms") != 0 {
+		options = append(options, copyrpc.WithReconnect(l.milliseconds("reconnect_pause_ms"), l.milliseconds("reconnect_pause_max_ms")))
+	}
 	for key, text := range l {
 		if option, ok := numbers[key]; ok {
 			options = append(options, option(l.number(key)))

@@ -22,7 +22,7 @@ from words import ACCESSES, THINGS, big, event, members_of, options_of, payload,
 
 import copyrpc
 
-ENDPOINT = "state request_bytes_max reply_bytes_max calls_max calls_open requests_open"
+ENDPOINT = "state request_bytes_max reply_bytes_max calls_max calls_open requests_open calls_waiting address_index connections"
 STATS = ("calls responses calls_failed requests replies late_responses batches_sent batches_received bytes_sent bytes_received "
          "protocol_errors")
 
@@ -97,7 +97,8 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         listener.close()
 
     def do_connect(self, name, address, **options):
-        self.begin(self.connecting(name, self.context.aconnect(address, options_of(**options))))
+        connection = self.context.aconnect(address, options_of(**options))
+        self.begin(self.connecting(name, connection, reconnect="reconnect" in options))
 
     def do_accept(self, name, connection, **options):
         self.begin(self.connecting(name, connection.aaccept(options_of(**options))))
@@ -114,7 +115,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     def do_join(self, endpoint, blob):
         self.begin(self.connecting(endpoint.user_data, endpoint.ajoin(bytes.fromhex(blob)), endpoint))
 
-    async def connecting(self, name, connection, joined=None):
+    async def connecting(self, name, connection, joined=None, reconnect=False):
         """The life of an endpoint."""
         try:
             endpoint = await connection or joined
@@ -124,9 +125,24 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         endpoint.user_data = name
         self.things[name] = endpoint
         event("connected", endpoint=name, status="CRPC_OK")
+        if reconnect:
+            self.begin(self.tell_changes(name, endpoint))
         await self.take_requests(endpoint)  # an accepted one's come to the listener; this ends when the connection does
         if not isinstance(endpoint.error, copyrpc.Closed):
             event("disconnected", endpoint=name, status=status_of(endpoint.error))
+
+    @staticmethod
+    async def tell_changes(name, endpoint):
+        """What becomes of the connections of an endpoint that reconnects: what is not told otherwise. How many attempts fail is a
+        matter of time."""
+        connections, connected = 0, False
+        async for change in endpoint.aevents():
+            connections += change.connected
+            if change.connected and connections > 1:
+                event("connected", endpoint=name, status="CRPC_OK")
+            elif connected and not change.connected:
+                event("reconnecting", endpoint=name, status=status_of(change.error))
+            connected = change.connected
 
     def do_disconnect(self, endpoint, timeout=None):
         self.begin(endpoint.adisconnect(timeout))
@@ -136,14 +152,15 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
 
     # ---- Calls ----
 
-    async def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, region=None, offset=0):
+    async def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, idempotent=0, region=None,
+                      offset=0):
         if self.form == "blocking":
-            how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after)}
+            how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after), "idempotent": bool(idempotent)}
             await self.start_calls(endpoint, id, count, length, seed, region, offset, how)
             return
         for index in range(count):
             data = self.sent(region, offset + index * length, payload(length, seed + index))
-            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after))
+            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after), idempotent=bool(idempotent))
             self.calls[id + index] = self.begin(self.calling(id + index, call))
 
     @staticmethod
