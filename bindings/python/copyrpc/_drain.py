@@ -45,6 +45,9 @@ class Drain:
 
     def _take_leave(self) -> None:
         for endpoint in self._endpoints:
+            if not endpoint._up:  # it is only being connected
+                endpoint.close()
+                continue
             with self._pump._use:
                 endpoint._leave(self._left() + LEAVE_SECONDS)
 

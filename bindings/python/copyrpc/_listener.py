@@ -82,7 +82,7 @@ class Listener(Door[Endpoint, EndpointOptions], Requests):
 
     def _drained(self) -> list[Endpoint]:
         self._stop_listening()
-        return list(self.endpoints)
+        return [endpoint for endpoint in self._context._endpoints.values() if endpoint._listener is self]
 
     # ---- Connections ----
 
