@@ -100,7 +100,8 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
     if (!memchr(options->device, 0, sizeof(options->device))) {
         return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
     }
-    if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES) ||
+    if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES |
+                           CRPC_CONTEXT_METRICS) ||
         options->features & ~CRPC_FEATURE_CQE_COMPRESSION) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
     }
@@ -304,6 +305,9 @@ static int32_t open_parts(struct crpc_context *context, const crpc_context_optio
         status = rpc_engine_create(context->nic, context->cm, &context->log, &context->handles,
                                    options->endpoints_max, NULL, &context->engine, error);
     }
+    if (status == CRPC_OK) {
+        status = context_measure(context, options->flags, error);
+    }
     if (status == CRPC_OK && options->flags & CRPC_CONTEXT_QUEUES) {
         status = open_queues(context, options, error);
     }
@@ -383,6 +387,7 @@ int32_t crpc_context_close(crpc_context *context)
         context->nic->operations->close(context->nic);
     }
     handles_free(&context->handles);
+    context_forget_methods(context);
     free(context);
     return CRPC_OK;
 }

@@ -238,6 +238,9 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 /* Flag: the context has queues. Regions then give the peers of queues the rights that their `access`
  * says. */
 #define CRPC_CONTEXT_QUEUES 0x4u
+/* Flag: counts and times calls and requests, by method: crpc_context_metrics. The environment variable COPYRPC_METRICS=1 does the
+ * same for programs that do not set it. A call takes longer: docs/observability.md has the figures. */
+#define CRPC_CONTEXT_METRICS 0x8u
 
 #define CRPC_RAILS_MAX 2
 
@@ -369,6 +372,54 @@ typedef struct crpc_stats {
 
 /* Reads the counters of a context. Returns CRPC_OK; CRPC_E_INVALID. */
 CRPC_API int32_t crpc_context_get_stats(crpc_context *context, crpc_stats *stats);
+
+/* ---- Metrics --------------------------------------------------------------------------------- */
+
+/* Flag: also the counters of each endpoint, and its series of each method. */
+#define CRPC_METRICS_ENDPOINTS 0x1u
+
+/* Writes all metrics of a context as text in the format of Prometheus (0.0.4): the counters that there always are and, with
+ * CRPC_CONTEXT_METRICS, calls and requests by method and status, and histograms of their times. flags: CRPC_METRICS_* or 0.
+ * docs/observability.md lists the series. `text` stays the caller's; it is zero-terminated if text_bytes is more than what is
+ * returned, and otherwise has no meaning; it may be NULL if text_bytes is 0. Only the context's thread. It does not block, and
+ * takes no completion. Returns the length of the text, without the zero; CRPC_E_INVALID, CRPC_E_NO_MEMORY. */
+CRPC_API int64_t crpc_context_metrics(crpc_context *context, uint32_t flags, char *text,
+                                      uint64_t text_bytes);
+
+/* Names a method in what crpc_context_metrics writes; otherwise it is its number. NULL takes the name back. The library copies
+ * the name, which has 1 to 255 bytes of UTF-8. Only the context's thread. It does not block. Returns CRPC_OK; CRPC_E_INVALID,
+ * CRPC_E_NO_MEMORY. */
+CRPC_API int32_t crpc_context_name_method(crpc_context *context, uint16_t method, const char *name);
+
+#define CRPC_METRICS_CLIENT 0u /* this side's calls */
+#define CRPC_METRICS_SERVER 1u /* the peer's requests */
+/* In place of a method: those beyond the 64 that are counted one by one, of one endpoint and side; and the sum of all. */
+#define CRPC_METHOD_OTHER 0x10000u
+#define CRPC_METHOD_ALL 0x10001u
+
+typedef struct crpc_method_metrics {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t started;       /* calls accepted, or requests given to the application */
+    uint64_t ended;         /* calls completed, or requests answered; times are of these */
+    uint64_t request_bytes; /* of those started: payloads */
+    uint64_t reply_bytes;   /* of those ended */
+    uint64_t sum_ns;        /* of all times: from submit to completion, or from a request's completion to its reply's submit */
+    uint64_t p50_ns;        /* so many percent took no longer, up to 25 % exactly; 0 = none has ended */
+    uint64_t p90_ns;
+    uint64_t p99_ns;
+    uint64_t p999_ns;
+    uint64_t p100_ns;
+    uint64_t statuses[18]; /* by CRPC_STATUS_*; the last: all statuses above CRPC_STATUS_UNAUTHENTICATED */
+    uint64_t errors[32];   /* by -CRPC_E_*; errors[0]: those that this version does not know */
+} crpc_method_metrics;
+
+/* Reads what was counted of one method. endpoint: zero = the sum of all, also of those that are closed. side:
+ * CRPC_METRICS_CLIENT or _SERVER. What has never been used is all zero. Only the context's thread. It does not block.
+ * Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE, CRPC_E_STATE (it was opened without CRPC_CONTEXT_METRICS). */
+CRPC_API int32_t crpc_endpoint_get_method_metrics(crpc_context *context, crpc_endpoint endpoint,
+                                                  uint32_t side, uint32_t method,
+                                                  crpc_method_metrics *metrics);
 
 typedef struct crpc_log_entry {
     uint64_t time_ns;  /* CLOCK_MONOTONIC */

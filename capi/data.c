@@ -1,8 +1,10 @@
 /* data.c: the data path: submit, poll, and writing in place. Each op is checked here, once. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "private/context.h"
+#include "rpc/metrics.h"
 #include "rpc/op.h"
 
 #define POLL_CAPACITY_MAX (1u << 20)
@@ -118,6 +120,119 @@ static __attribute__((noinline)) uint32_t submit_several(const crpc_context *con
     return taken;
 }
 
+/* ---- With metrics ----------------------------------------------------------------------------- */
+
+/* So many are copied at a time, as calls get tickets in place of their user_data. */
+#define MEASURED_AT_ONCE 64u
+
+static bool take_tickets(struct metrics *metrics, crpc_op *ops, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (ops[i].opcode == CRPC_OP_CALL &&
+            unlikely(!metrics_take_ticket(metrics, ops[i].user_data, &ops[i].user_data))) {
+            while (i-- > 0) {
+                if (ops[i].opcode == CRPC_OP_CALL) {
+                    metrics_drop_ticket(metrics, ops[i].user_data);
+                }
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Counts those that were accepted. */
+static void count_ops(const crpc_context *context, struct metrics *metrics, const crpc_op *ops,
+                      uint32_t count, uint32_t taken, uint64_t now_ns)
+{
+    crpc_endpoint handle = {~UINT64_C(0)};
+    struct rpc_endpoint *endpoint = NULL;
+    for (uint32_t i = 0; i < taken; i++) {
+        if (ops[i].endpoint.bits != handle.bits) {
+            handle = ops[i].endpoint;
+            endpoint = endpoint_of(context, handle);
+        }
+        metrics_op(metrics, endpoint, &ops[i], now_ns);
+    }
+    for (uint32_t i = taken; i < count; i++) {
+        if (ops[i].opcode == CRPC_OP_CALL) {
+            metrics_drop_ticket(metrics, ops[i].user_data);
+        }
+    }
+}
+
+/* A lone op goes the way that it goes without metrics. */
+static uint32_t submit_copies(const crpc_context *context, const crpc_op *ops, uint32_t count,
+                              bool alone, const uint8_t *payload, uint64_t payload_bytes,
+                              int32_t *reason)
+{
+    if (alone) {
+        struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
+        if (likely(endpoint && op_payload_fits(ops, payload_bytes))) {
+            if (op_is_call(ops)) {
+                return rpc_call_alone(endpoint, ops, payload + ops->payload_offset, reason);
+            }
+            if (op_is_quiet_reply(ops)) {
+                return rpc_reply_alone(endpoint, ops, payload + ops->payload_offset, reason);
+            }
+        }
+    }
+    return submit_several(context, ops, count, payload, payload_bytes, reason);
+}
+
+static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *context,
+                                                          const crpc_op *ops, uint32_t count,
+                                                          const uint8_t *payload,
+                                                          uint64_t payload_bytes, int32_t *reason)
+{
+    struct metrics *metrics = rpc_engine_metrics(context->engine);
+    const uint64_t now_ns = rpc_engine_now_ns(context->engine);
+    crpc_op copies[MEASURED_AT_ONCE];
+    uint32_t all = 0, taken, some;
+    *reason = CRPC_OK;
+    do {
+        some = (uint32_t)minimum(count - all, MEASURED_AT_ONCE);
+        memcpy(copies, ops + all, some * sizeof(*ops));
+        if (unlikely(!take_tickets(metrics, copies, some))) {
+            *reason = CRPC_E_NO_MEMORY;
+            break;
+        }
+        taken = submit_copies(context, copies, some, count == 1, payload, payload_bytes, reason);
+        count_ops(context, metrics, copies, some, taken, now_ns);
+        all += taken;
+    } while (taken == some && all < count);
+    return all;
+}
+
+static __attribute__((noinline)) void count_completions(crpc_context *context,
+                                                        crpc_completion *completions, int32_t count)
+{
+    struct metrics *metrics = rpc_engine_metrics(context->engine);
+    crpc_endpoint handle = {~UINT64_C(0)};
+    struct rpc_endpoint *endpoint = NULL;
+    uint64_t now_ns = 0;
+    for (crpc_completion *completion = completions; completion < completions + count;
+         completion++) {
+        if (completion->kind != CRPC_COMPLETION_RESPONSE &&
+            completion->kind != CRPC_COMPLETION_REQUEST) {
+            continue;
+        }
+        now_ns = now_ns ? now_ns : clock_now_ns();
+        if (completion->kind == CRPC_COMPLETION_RESPONSE) {
+            metrics_response(metrics, completion, now_ns);
+            continue;
+        }
+        if (completion->endpoint.bits != handle.bits) {
+            handle = completion->endpoint;
+            endpoint = endpoint_of(context, handle);
+        }
+        metrics_request(metrics, endpoint, completion, now_ns);
+    }
+    metrics_sweep(metrics);
+}
+
+/* ---- Submit ----------------------------------------------------------------------------------- */
+
 static __attribute__((noinline)) int32_t submit_any(const crpc_context *context, const crpc_op *ops,
                                                     uint32_t count, const void *payload,
                                                     uint64_t payload_bytes, int32_t *reason)
@@ -125,11 +240,17 @@ static __attribute__((noinline)) int32_t submit_any(const crpc_context *context,
     int32_t status = CRPC_E_INVALID;
     int32_t taken = CRPC_E_INVALID;
     if (likely(context && (ops || count == 0) && (payload || payload_bytes == 0) &&
-               count <= INT32_MAX)) {
+               count <= context->plain_max)) {
         /* An address to add offsets to: NULL is none, even plus zero. */
         static const uint8_t nothing;
         taken = (int32_t)submit_several(context, ops, count, payload ? payload : &nothing,
                                         payload_bytes, &status);
+        rpc_submit_end(context->engine);
+    } else if (context && context->attention & CONTEXT_MEASURED && (ops || count == 0) &&
+               (payload || payload_bytes == 0) && count <= INT32_MAX) {
+        static const uint8_t nothing;
+        taken = (int32_t)submit_measured(context, ops, count, payload ? payload : &nothing,
+                                         payload_bytes, &status);
         rpc_submit_end(context->engine);
     }
     if (reason) {
@@ -149,7 +270,7 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     if (unlikely(!context || !ops || (!payload && payload_bytes > 0))) {
         return submit_any(context, ops, count, payload, payload_bytes, reason);
     }
-    struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
+    struct rpc_endpoint *endpoint = plain_endpoint_of(context, ops->endpoint);
     if (unlikely(!endpoint || !op_payload_fits(ops, payload_bytes))) {
         return submit_any(context, ops, count, payload, payload_bytes, reason);
     }
@@ -218,13 +339,28 @@ static __attribute__((noinline)) uint32_t poll_all(crpc_context *context,
     return count;
 }
 
+static __attribute__((noinline)) int32_t
+poll_with_attention(crpc_context *context, crpc_completion *completions, uint32_t capacity)
+{
+    if (context->attention & CONTEXT_ARMED) {
+        context_disarm(context);
+    }
+    const uint32_t count = context->channels || context->queues
+                               ? poll_all(context, completions, capacity)
+                               : rpc_poll(context->engine, completions, capacity);
+    if (context->attention & CONTEXT_MEASURED) {
+        count_completions(context, completions, (int32_t)count);
+    }
+    return (int32_t)count;
+}
+
 int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity)
 {
     if (unlikely(!context || !completions || capacity == 0 || capacity > POLL_CAPACITY_MAX)) {
         return CRPC_E_INVALID;
     }
-    if (unlikely(context->armed)) {
-        context_disarm(context);
+    if (unlikely(context->attention)) {
+        return poll_with_attention(context, completions, capacity);
     }
     if (unlikely(context->channels || context->queues)) {
         return (int32_t)poll_all(context, completions, capacity);
@@ -272,13 +408,40 @@ int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
     return rpc_reserve(endpoint, op, address);
 }
 
+/* Of a context with metrics, or not of an endpoint. */
+static __attribute__((cold, noinline)) int32_t
+commit_measured(const crpc_context *context, crpc_endpoint handle, uint32_t payload_bytes)
+{
+    struct rpc_endpoint *endpoint = endpoint_of(context, handle);
+    struct metrics *metrics = rpc_engine_metrics(context->engine);
+    crpc_op *reserved = endpoint ? rpc_reserved(endpoint) : NULL;
+    if (!reserved || payload_bytes > reserved->payload_bytes) {
+        return endpoint ? rpc_commit(endpoint, payload_bytes) : CRPC_E_STALE;
+    }
+    const uint64_t now_ns = rpc_engine_now_ns(context->engine);
+    crpc_op op = *reserved;
+    if (op.opcode == CRPC_OP_CALL && !metrics_take_ticket(metrics, op.user_data, &op.user_data)) {
+        return CRPC_E_NO_MEMORY;
+    }
+    op.payload_bytes = payload_bytes;
+    reserved->user_data = op.user_data;
+    const int32_t status = rpc_commit(endpoint, payload_bytes);
+    if (status == CRPC_OK) {
+        metrics_op(metrics, endpoint, &op, now_ns);
+    } else if (op.opcode == CRPC_OP_CALL) { /* it is reserved no more */
+        metrics_drop_ticket(metrics, op.user_data);
+    }
+    return status;
+}
+
 int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint, uint32_t payload_bytes)
 {
     if (!context) {
         return CRPC_E_INVALID;
     }
-    struct rpc_endpoint *object = endpoint_of(context, endpoint);
-    return object ? rpc_commit(object, payload_bytes) : CRPC_E_STALE;
+    struct rpc_endpoint *object = plain_endpoint_of(context, endpoint);
+    return likely(object) ? rpc_commit(object, payload_bytes)
+                          : commit_measured(context, endpoint, payload_bytes);
 }
 
 int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint)

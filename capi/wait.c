@@ -22,7 +22,7 @@ void context_disarm(struct crpc_context *context)
     }
     ssize_t got = read(context->timer_fd, &expirations, sizeof(expirations));
     (void)got; /* EAGAIN when the timer has not fired */
-    context->armed = false;
+    context->attention &= (uint8_t)~CONTEXT_ARMED;
 }
 
 /* Sends what has gathered; true if crpc_poll has something to give or to do. */
@@ -64,11 +64,11 @@ static int arm(struct crpc_context *context)
  * armed. */
 static bool arm_and_look(struct crpc_context *context, int *os_error)
 {
-    if (context->armed) {
+    if (context->attention & CONTEXT_ARMED) {
         context_disarm(context);
     }
     *os_error = arm(context);
-    context->armed = true;
+    context->attention |= CONTEXT_ARMED;
     return look(context);
 }
 

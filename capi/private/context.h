@@ -15,6 +15,7 @@
 #include "rpc/rpc.h"
 
 struct cm;
+struct method_name;
 
 /* The nic and the cm for calls; with rails, also the nics and the cm of the rails. */
 #define CONTEXT_EVENT_FDS_MAX (2 + CHANNEL_RAILS_MAX + 1)
@@ -40,7 +41,11 @@ struct crpc_context {
     /* With CRPC_CONTEXT_RAILS and _QUEUES; otherwise NULL. Queues are on `nic`, in its own domain, as regions are. */
     struct channel_engine *channels;
     struct queue_engine *queues;
-    bool armed;             /* descriptors may be readable; the next poll must empty them */
+    uint8_t
+        attention; /* CONTEXT_ARMED and CONTEXT_MEASURED: what a poll has to do beside polling */
+    uint32_t
+        plain_kind; /* HANDLE_ENDPOINT; with metrics none, so that ops take the way of what is unusual */
+    uint32_t plain_max;     /* ops that one submit may have; likewise 0 */
     struct handles handles; /* what a submit and a poll use of all this is in one cache line */
     struct nic *nic;
     struct cm *cm;          /* NULL = the nic has no device to watch */
@@ -65,7 +70,14 @@ struct crpc_context {
     int timer_fd;
     struct list regions;
     struct log log;
+    struct method_name *method_names; /* in the order of their methods */
+    uint32_t method_name_count;
 };
+
+/* Descriptors may be readable: the next poll must empty them. */
+#define CONTEXT_ARMED 0x1u
+/* What comes in and goes out is counted. */
+#define CONTEXT_MEASURED 0x2u
 
 /* Those that give completions, in the order in which a poll asks them. */
 enum context_service {
@@ -91,6 +103,13 @@ static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *contex
                                                crpc_endpoint endpoint)
 {
     return handles_get(&context->handles, endpoint.bits, HANDLE_ENDPOINT);
+}
+
+/* The same where ops are not measured; otherwise NULL. */
+static inline struct rpc_endpoint *plain_endpoint_of(const struct crpc_context *context,
+                                                     crpc_endpoint endpoint)
+{
+    return handles_get(&context->handles, endpoint.bits, (enum handle_kind)context->plain_kind);
 }
 
 static inline struct channel *channel_of(const struct crpc_context *context, crpc_channel channel)
@@ -147,5 +166,9 @@ static inline struct link_group *context_queue_links(const struct crpc_context *
 /* Empties the descriptors that arming may have made readable. */
 void context_disarm(struct crpc_context *context);
 void context_close_regions(struct crpc_context *context);
+
+/* Begins to measure, if the flags or the environment say so. */
+int32_t context_measure(struct crpc_context *context, uint32_t flags, crpc_error *error);
+void context_forget_methods(struct crpc_context *context);
 
 #endif

@@ -53,6 +53,7 @@ bool error_usable(const crpc_error *theirs);
 #define VERSION1_BYTES_queue_stats 40
 #define VERSION1_BYTES_target_options 16
 #define VERSION1_BYTES_grant_info 32
+#define VERSION1_BYTES_method_metrics 488
 
 #define COPYIN(ours, theirs, type, error)                                                          \
     copyin((ours), sizeof(crpc_##type), VERSION1_BYTES_##type, (theirs), "crpc_" #type, (error))

@@ -73,6 +73,12 @@ int fixture_open_with_queues(void **state)
     return open_all(CRPC_CONTEXT_QUEUES);
 }
 
+int fixture_open_with_metrics(void **state)
+{
+    (void)state;
+    return open_all(CRPC_CONTEXT_METRICS);
+}
+
 int fixture_open_with_all(void **state)
 {
     (void)state;

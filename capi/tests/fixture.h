@@ -38,6 +38,8 @@ int fixture_open(void **state);
 int fixture_open_with_rails(void **state);
 /* The same with CRPC_CONTEXT_QUEUES. */
 int fixture_open_with_queues(void **state);
+/* With CRPC_CONTEXT_METRICS. */
+int fixture_open_with_metrics(void **state);
 /* With rails and queues. */
 int fixture_open_with_all(void **state);
 int fixture_close(void **state);

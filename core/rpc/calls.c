@@ -106,7 +106,8 @@ void engine_emit_ended(struct rpc_engine *engine, struct output *output)
         list_remove(&call->timer.link);
         endpoint->calls.ended--;
         endpoint->stats.calls_failed++;
-        probe4(call_failed, endpoint->link.handle, call->method, call->status, call->user_data);
+        probe4(call_failed, endpoint->link.handle, call->method, call->status,
+               metrics_user_data(endpoint->engine->metrics, call->user_data));
         *output->next++ = (crpc_completion){.kind = CRPC_COMPLETION_RESPONSE,
                                             .method = call->method,
                                             .status = call->status,
@@ -158,7 +159,7 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
     uint64_t count = 0;
     for (uint32_t i = 0; i < endpoint->calls.made && endpoint->calls.live > 0; i++) {
         struct rpc_call *call = &endpoint->calls.slots[i];
-        if (call_live(call) && call->user_data == op->token) {
+        if (call_live(call) && metrics_user_data(endpoint->engine->metrics, call->user_data) == op->token) {
             call_end(call, CRPC_E_CANCELED);
             count++;
         }

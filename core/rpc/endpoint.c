@@ -484,6 +484,7 @@ static void destroy(struct link *link)
     list_remove(&endpoint->failing_link);
     unprepare(link);
     rpc_stats_add(&endpoint->engine->retired, &endpoint->stats);
+    metrics_leave(endpoint->engine->metrics, endpoint->metrics);
     rpc_lasting_free(endpoint->lasting);
     link_remove(link);
     free(endpoint);
@@ -494,6 +495,8 @@ void rpc_inherit(struct rpc_endpoint *endpoint, struct rpc_endpoint *before)
     destroy_queue_pair(before); /* then all that it has done is in the counters */
     endpoint->stats = before->stats;
     before->stats = (crpc_stats){0};
+    endpoint->metrics = before->metrics;
+    before->metrics = NULL;
     endpoint->owed.token_sequence = before->owed.token_sequence;
     endpoint->user_data = before->user_data;
     endpoint->options.user_data = before->user_data;

@@ -53,6 +53,7 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
 void rpc_engine_destroy(struct rpc_engine *engine)
 {
     link_group_close(&engine->links);
+    metrics_destroy(engine->metrics);
     ring_slabs_free(&engine->rings);
     table_free(&engine->queue_pairs);
     if (engine->lane_pairs) {
@@ -60,6 +61,46 @@ void rpc_engine_destroy(struct rpc_engine *engine)
         free(engine->lane_pairs);
     }
     free(engine);
+}
+
+int32_t rpc_engine_measure(struct rpc_engine *engine)
+{
+    engine->metrics = metrics_create();
+    return engine->metrics ? CRPC_OK : CRPC_E_NO_MEMORY;
+}
+
+struct metrics *rpc_engine_metrics(const struct rpc_engine *engine)
+{
+    return engine->metrics;
+}
+
+struct metrics_group *rpc_endpoint_metrics(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->metrics;
+}
+
+uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint)
+{
+    return endpoint->link.handle;
+}
+
+crpc_op *rpc_reserved(struct rpc_endpoint *endpoint)
+{
+    return endpoint->reservation.open ? &endpoint->reservation.op : NULL;
+}
+
+struct rpc_endpoint *rpc_engine_next(const struct rpc_engine *engine,
+                                     const struct rpc_endpoint *endpoint)
+{
+    const struct list *at = endpoint ? &endpoint->link.all_link : &engine->links.all;
+    return at->next == &engine->links.all
+               ? NULL
+               : endpoint_of_link(list_entry(at->next, struct link, all_link));
+}
+
+uint64_t rpc_engine_now_ns(struct rpc_engine *engine)
+{
+    return link_now_ns(&engine->links);
 }
 
 struct link_group *rpc_links(struct rpc_engine *engine)

@@ -37,6 +37,7 @@
 #include "nic/drain.h"
 #include "nic/queue.h"
 #include "link/link.h"
+#include "rpc/metrics.h"
 #include "rpc/ring.h"
 #include "rpc/rpc.h"
 #include "rpc/wire.h"
@@ -456,6 +457,7 @@ struct rpc_endpoint {
     struct rpc_grow grow;
     crpc_endpoint_options options;
     crpc_stats stats;
+    struct metrics_group *metrics; /* NULL = it has counted nothing */
     int32_t bar;                 /* CRPC_OK, or why no call can be sent now */
     struct rpc_lasting *lasting; /* NULL: its end is its end */
     struct link_progress progress;
@@ -503,6 +505,7 @@ struct rpc_engine {
     uint64_t windows_back;
     struct nic_completion polled[NIC_DRAIN_MAX]; /* of the poll that goes on */
     uint64_t unknown_reported; /* how many of nic->unknown_completions were logged */
+    struct metrics *metrics;   /* NULL = nothing is measured */
     crpc_stats retired;        /* sums of destroyed endpoints, and the engine's own counters */
     struct list kept_ended;    /* struct rpc_kept, by link */
 };

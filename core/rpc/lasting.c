@@ -153,7 +153,7 @@ void rpc_lasting_emit(struct rpc_engine *engine, struct output *output)
         endpoint->stats.calls++;
         endpoint->stats.calls_failed++;
         probe4(call_failed, endpoint->link.handle, kept->op.method, kept->status,
-               kept->op.user_data);
+               metrics_user_data(engine->metrics, kept->op.user_data));
         lasting->ended--;
         put_aside(lasting, kept);
     }
@@ -172,7 +172,7 @@ uint64_t rpc_lasting_cancel(struct rpc_lasting *lasting, uint64_t user_data)
     while (at != &lasting->waiting) {
         struct rpc_kept *kept = list_entry(at, struct rpc_kept, link);
         at = at->next;
-        if (kept->op.user_data == user_data) {
+        if (metrics_user_data(engine_of(lasting)->metrics, kept->op.user_data) == user_data) {
             end_kept(lasting, kept, CRPC_E_CANCELED);
             count++;
         }

@@ -371,7 +371,8 @@ static __attribute__((cold, noinline)) bool accept_failure(struct rpc_endpoint *
         return false;
     }
     endpoint->stats.calls_failed++;
-    probe4(call_failed, endpoint->link.handle, call->method, status, call->user_data);
+    probe4(call_failed, endpoint->link.handle, call->method, status,
+           metrics_user_data(endpoint->engine->metrics, call->user_data));
     return true;
 }
 

@@ -25,6 +25,8 @@ struct lane_memory;
 struct lane_op;
 struct link;
 struct link_group;
+struct metrics;
+struct metrics_group;
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
@@ -36,6 +38,20 @@ int32_t rpc_engine_create(struct nic *nic, struct cm *cm, struct log *log, struc
 /* Closes everything that is still open, and frees the engine. */
 void rpc_engine_destroy(struct rpc_engine *engine);
 
+/* Begins to measure, before there are endpoints: metrics.h. CRPC_E_NO_MEMORY: there is none. */
+int32_t rpc_engine_measure(struct rpc_engine *engine);
+/* NULL = it does not measure. */
+struct metrics *rpc_engine_metrics(const struct rpc_engine *engine);
+/* The time of this call of the API: the clock is read once for all. */
+uint64_t rpc_engine_now_ns(struct rpc_engine *engine);
+/* The series of an endpoint; NULL = none. */
+struct metrics_group *rpc_endpoint_metrics(const struct rpc_endpoint *endpoint);
+/* Returns the next endpoint that has a handle, or the first: `endpoint` NULL. NULL = there is none. */
+struct rpc_endpoint *rpc_engine_next(const struct rpc_engine *engine,
+                                     const struct rpc_endpoint *endpoint);
+uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint);
+/* The op of a reservation that is open; otherwise NULL. */
+crpc_op *rpc_reserved(struct rpc_endpoint *endpoint);
 uint32_t rpc_engine_endpoints(const struct rpc_engine *engine);
 uint32_t rpc_engine_endpoints_max(const struct rpc_engine *engine);
 uint32_t rpc_engine_window_left(const struct rpc_engine *engine);
