@@ -141,8 +141,10 @@ static void how_a_call_fails_is_counted(void **state)
     (void)state;
     /* dropped */
     crpc_completion request = fixture_request(1, "", 64);
-    const crpc_op drop = {
-        .opcode = CRPC_OP_DROP, .flags = CRPC_OP_QUIET, .endpoint = request.endpoint, .token = request.token};
+    const crpc_op drop = {.opcode = CRPC_OP_DROP,
+                          .flags = CRPC_OP_QUIET,
+                          .endpoint = request.endpoint,
+                          .token = request.token};
     assert_int_equal(fixture_submit(fixture.right, &drop, NULL, 0), CRPC_OK);
     assert_int_equal(fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE).user_data, 1);
     assert_int_equal(client(0).errors[-CRPC_E_DROPPED], 1);
@@ -199,7 +201,8 @@ static void calls_written_in_place_and_from_regions_are_counted(void **state)
     static uint8_t memory[8192];
     crpc_region region;
     crpc_error error = {.struct_size = sizeof(error)};
-    assert_int_equal(crpc_region_register(fixture.left, memory, sizeof(memory), 0, &region, &error), CRPC_OK);
+    assert_int_equal(crpc_region_register(fixture.left, memory, sizeof(memory), 0, &region, &error),
+                     CRPC_OK);
     op = fixture_region_op(region, 0, 5000);
     op.user_data = 32;
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
@@ -231,8 +234,11 @@ static void calls_written_in_place_and_from_regions_are_counted(void **state)
 static void an_endpoint_counts_64_methods_and_the_rest_together(void **state)
 {
     (void)state;
+    crpc_endpoint left, right;
+    fixture_connect(NULL, &left, &right);
     for (uint32_t i = 0; i < 70; i++) {
         crpc_op op = fixture_call_op(i);
+        op.endpoint = left;
         op.method = (uint16_t)(1000 - i);
         assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
     }
@@ -288,10 +294,18 @@ static void wrong_arguments_change_nothing(void **state)
     assert_int_equal(crpc_context_metrics(fixture.left, 2, text, 1), CRPC_E_INVALID);
     assert_int_equal(crpc_context_metrics(fixture.left, 0, NULL, 1), CRPC_E_INVALID);
     assert_int_equal(crpc_context_name_method(NULL, 0, "m"), CRPC_E_INVALID);
-    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 2, 0, &metrics), CRPC_E_INVALID);
-    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0, CRPC_METHOD_ALL + 1, &metrics), CRPC_E_INVALID);
-    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.right_endpoint, 0, 0, &metrics), CRPC_E_STALE);
-    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0, 0, NULL), CRPC_E_INVALID);
+    assert_int_equal(
+        crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 2, 0, &metrics),
+        CRPC_E_INVALID);
+    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0,
+                                                      CRPC_METHOD_ALL + 1, &metrics),
+                     CRPC_E_INVALID);
+    assert_int_equal(
+        crpc_endpoint_get_method_metrics(fixture.left, fixture.right_endpoint, 0, 0, &metrics),
+        CRPC_E_STALE);
+    assert_int_equal(
+        crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0, 0, NULL),
+        CRPC_E_INVALID);
     /* the way of submits that are unusual: nothing to submit, and too much */
     int32_t reason = 5;
     assert_int_equal(crpc_submit(fixture.left, NULL, 0, NULL, 0, &reason), 0);
@@ -305,7 +319,9 @@ static void without_the_flag_there_are_the_counters_alone(void **state)
 {
     (void)state;
     crpc_method_metrics metrics = {.struct_size = sizeof(metrics)};
-    assert_int_equal(crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0, 0, &metrics), CRPC_E_STATE);
+    assert_int_equal(
+        crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint, 0, 0, &metrics),
+        CRPC_E_STATE);
     const crpc_completion request = fixture_request(77, "abc", 64);
     assert_int_equal(fixture_reply(&request, "hello", CRPC_OP_QUIET), CRPC_OK);
     fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
@@ -318,7 +334,8 @@ static void without_the_flag_there_are_the_counters_alone(void **state)
 
 int main(void)
 {
-#define MEASURED(test) cmocka_unit_test_setup_teardown(test, fixture_open_with_metrics, fixture_close)
+#define MEASURED(test)                                                                             \
+    cmocka_unit_test_setup_teardown(test, fixture_open_with_metrics, fixture_close)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_time_has_the_bucket_that_contains_it),
         MEASURED(a_lone_call_is_counted_at_both_sides),
