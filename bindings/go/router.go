@@ -58,6 +58,7 @@ func (r *Router) add(method uint16, it route) {
 		r.methods = map[uint16]route{}
 	}
 	r.methods[method] = it
+	noteMethod(method, it.name)
 }
 
 // Name gives the name with which the method was set, and "" if there was none.

@@ -43,6 +43,7 @@ from ._queue_listener import QueueListener
 from ._queue_options import QueueAddress, QueueOptions, queue_options
 from ._records import MARK
 from ._region import Region
+from ._router import router_names
 from ._tags import TaggedReceiveQueue, open_tagged_queue
 from .errors import NoDevice, check, error_of, new_error
 
@@ -109,6 +110,7 @@ class Context(Closing, Pump):
         queues: bool = False,
         queues_max: int = 0,
         initiators: int = 0,
+        metrics: bool = False,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -118,7 +120,8 @@ class Context(Closing, Pump):
         one or two names. With `keep_registered`, buffers stay registered after a channel has used
         them; call forget() before their memory goes away. `queues` is needed for queues: regions then
         give all of their peers the rights that register() names. With `initiators`, endpoints connect by
-        DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides."""
+        DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
+        `metrics` counts and times calls and requests by method, for metrics_text()."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -139,6 +142,7 @@ class Context(Closing, Pump):
         options.rail_receive_depth = number(rail_receive_depth, "rail_receive_depth", 0, 0xFFFFFFFF)
         options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
         options.flags |= lib.CRPC_CONTEXT_QUEUES if queues else 0
+        options.flags |= lib.CRPC_CONTEXT_METRICS if metrics else 0
         options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
         options.initiators = number(initiators, "initiators", 0, 0xFFFFFFFF)
         if compressed_completions:
@@ -146,6 +150,7 @@ class Context(Closing, Pump):
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)
+        self._method_names: set[int] = set()
         super().__init__(pointer, keep_registered, queues)
 
     # ---- Connections ----
@@ -511,6 +516,29 @@ class Context(Closing, Pump):
             struct = sized("crpc_stats")
             check(lib.crpc_context_get_stats(pointer, struct))
             return options_module.stats(struct)
+
+    def metrics_text(self, endpoints: bool = False) -> str:
+        """Gives all metrics as text in the format of Prometheus (text/plain; version=0.0.4). With `metrics` of the context
+        there are also calls and requests, by method and status; with `endpoints`, all of each endpoint, too. Methods that a
+        Router or name_method has named have these names."""
+        flags = lib.CRPC_METRICS_ENDPOINTS if endpoints else 0
+        with self._use as pointer:
+            for method, name in list(router_names.items()):
+                if method not in self._method_names:
+                    check(lib.crpc_context_name_method(pointer, method, name.encode()[:255].decode(errors="ignore").encode()))
+            length = check(lib.crpc_context_metrics(pointer, flags, ffi.NULL, 0))
+            text = ffi.new("char[]", length + 1)
+            check(lib.crpc_context_metrics(pointer, flags, text, length + 1))
+            return str(ffi.unpack(text, length).decode())
+
+    def name_method(self, method: int, name: str) -> None:
+        """Names a method in metrics_text, where it is its number otherwise."""
+        index = number(method, "method", 0, 0xFFFF)
+        if not isinstance(name, str) or "\0" in name:
+            raise TypeError("a name is a str without zeros")
+        with self._use as pointer:
+            check(lib.crpc_context_name_method(pointer, index, name.encode()))
+            self._method_names.add(index)
 
     def log(self) -> list[LogEntry]:
         """Takes the entries out of the log and returns them, oldest first. log_level decides which

@@ -19,6 +19,10 @@ Step = Callable[[Any], Any]
 Interceptor = Callable[[Any], Generator[None, Any, Any]]
 
 
+#: Names of methods, of all routers: for metrics. A name always has the same number.
+router_names: dict[int, str] = {}
+
+
 class Router:
     """A handler for each method. It is itself a handler, for serve and aserve:
 
@@ -42,6 +46,8 @@ class Router:
         name = method if isinstance(method, str) else None
         index = method_number(method)
         other = self._methods.setdefault(index, (name, handler))
+        if name and other[0] == name:
+            router_names[index] = name
         if other[1] is handler and other[0] == name:
             return
         if other[0] == name:
