@@ -16,8 +16,8 @@ func TestMetricsAreServed(t *testing.T) {
 	router.HandleName("metrics.get", answer("get"))
 	p := newPair(t)
 	p.serve(t, router.Serve)
-	for range 3 {
-		if _, err := p.client.Do(limited(t), copyrpc.Call{Method: copyrpc.MethodNumber("metrics.get"), Payload: []byte("12")}); err != nil {
+	for i := 0; i < 3; i++ {
+		if _, err := p.client.Do(limited(t), copyrpc.Call{Method: copyrpc.MethodNumber("metrics.get"), Request: []byte("12")}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,7 +82,7 @@ int fixture_open_with_metrics(void **state)
 int fixture_open_with_all(void **state)
 {
     (void)state;
-    return open_all(CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES);
+    return open_all(CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES | CRPC_CONTEXT_METRICS);
 }
 
 int fixture_close(void **state)

@@ -40,7 +40,7 @@ int fixture_open_with_rails(void **state);
 int fixture_open_with_queues(void **state);
 /* With CRPC_CONTEXT_METRICS. */
 int fixture_open_with_metrics(void **state);
-/* With rails and queues. */
+/* With rails, queues and metrics. */
 int fixture_open_with_all(void **state);
 int fixture_close(void **state);
 crpc_context *fixture_context(const char *device);

@@ -286,6 +286,12 @@ static int32_t fill_queue_stats(void *out)
     return status;
 }
 
+static int32_t fill_method_metrics(void *out)
+{
+    return crpc_endpoint_get_method_metrics(fixture.left, fixture.left_endpoint,
+                                            CRPC_METRICS_CLIENT, 0, out);
+}
+
 static int32_t fill_grant_info(void *out)
 {
     static uint8_t memory[64];
@@ -348,6 +354,7 @@ static const struct out_struct out_structs[] = {
     OUT(queue_stats, fill_queue_stats, CRPC_OK),
     OUT(queue_address, fill_queue_address, CRPC_OK),
     OUT(grant_info, fill_grant_info, CRPC_OK),
+    OUT(method_metrics, fill_method_metrics, CRPC_OK),
     OUT(error, fill_queue_error, CRPC_OK),
 };
 
