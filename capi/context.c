@@ -343,6 +343,7 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
         crpc_context_close(context);
         return status;
     }
+    context_tell(context);
     *out = context;
     return CRPC_OK;
 }

@@ -648,7 +648,7 @@ CRPC_API int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t
 /* Makes progress on all connections and fetches completions. It ends the views of the previous poll
  * and sends what has gathered. Then it fills `completions` with results of ops, requests and
  * connection events. It makes system calls of its own only to make or end connections, for rings that
- * grow, and after crpc_wait or crpc_context_arm.
+ * grow, to answer copyrpc-top, and after crpc_wait or crpc_context_arm.
  * Returns how many completions it wrote, 0 to capacity; CRPC_E_INVALID if capacity is 0 or above
  * 2^20. */
 CRPC_API int32_t crpc_poll(crpc_context *context, crpc_completion *completions, uint32_t capacity);

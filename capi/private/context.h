@@ -144,6 +144,9 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
 void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint32_t nic_count,
                      struct cm **cm);
 
+/* Has copyrpc-top shown what the context does, unless COPYRPC_TOP=0. If that is not possible, a warning is logged. */
+void context_tell(struct crpc_context *context);
+
 /* Opens the rails and their engine. context_close_rails undoes that, even if it failed half-way.
  * `driver` is what the caller and the environment request. */
 int32_t context_open_rails(struct crpc_context *context, const crpc_context_options *options,

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/abi.h"
@@ -45,6 +46,11 @@ enum cm_event_kind {
     CM_EVENT_SRQ_LIMIT, /* an SRQ of nic/queue.h has reached its limit: nic, queue_handle */
     CM_EVENT_TASK, /* the work of cm_task_start has been done: owner is its argument, and error says
                       how it ended */
+    CM_EVENT_ASKED, /* owner is a struct cm_asked, whose `answer` must be called */
+};
+
+struct cm_asked {
+    void (*answer)(struct cm_asked *asked);
 };
 
 struct cm_event {
@@ -68,6 +74,11 @@ struct cm_event {
 int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error);
 /* Returns NULL, or why this cm cannot connect, e.g. "no /dev/infiniband/rdma_cm: ...". */
 const char *cm_lacks(const struct cm *cm);
+/* Returns what this context tells copyrpc-top, from malloc, or NULL if there is no memory. The owner's thread calls it, in `answer`. */
+typedef void *cm_snapshot(void *argument, size_t *bytes);
+/* Has the thread listen to copyrpc-top from now on, until cm_close. At most once. Returns CRPC_OK; CRPC_E_NO_MEMORY, CRPC_E_SYSTEM:
+ * then nothing has changed. */
+int32_t cm_tell_start(struct cm *cm, cm_snapshot *snapshot, void *argument, crpc_error *error);
 /* Stops the threads. All identifiers must have been destroyed before, and all tasks have ended. */
 void cm_close(struct cm *cm);
 

@@ -58,6 +58,7 @@ struct cm {
     int kick_fd;                /* wakes the thread for work, or to stop */
     uint8_t read_depth_out;     /* READs that a queue pair can have under way as initiator */
     uint8_t read_depth_in;      /* and as responder */
+    struct cm_tell *tell;       /* NULL: nobody may ask; set once, under the mutex */
     struct queued_event *spare; /* the thread's; there before it takes an event, so none is lost */
 
     pthread_mutex_t mutex;
@@ -185,5 +186,16 @@ int32_t cm_connect_error(const char *target, int os_error, crpc_error *error);
 /* Fills *error. Returns true if the private data comes from the peer's application. */
 bool cm_reject_error(const char *target, int reason, const uint8_t *private_data,
                      uint32_t private_bytes, crpc_error *error);
+
+/* ---- copyrpc-top: tell.c --------------------------------------------------------------------- */
+
+#define CM_TELL_FDS 9
+struct pollfd;
+/* Fills in CM_TELL_FDS entries, and until when to wait; -1 = for ever. */
+void cm_tell_watch(struct cm *cm, struct pollfd *wait, int *timeout_ms);
+/* Queues an event at most, for which there must be a spare one. */
+void cm_tell_step(struct cm *cm, const struct pollfd *wait);
+/* The thread has ended. */
+void cm_tell_stop(struct cm *cm);
 
 #endif

@@ -148,6 +148,7 @@ void cm_close(struct cm *cm)
     if (cm->thread_started) {
         stop_thread(cm);
     }
+    cm_tell_stop(cm);
     cm_tasks_stop(cm);
     struct list *link = cm->queue.next; /* events of devices are all that can be left */
     while (link != &cm->queue) {

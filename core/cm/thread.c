@@ -392,17 +392,20 @@ void *cm_thread(void *argument)
 {
     struct cm *cm = argument;
     /* Negative descriptors are left out: of rdma_cm, if there is none, and of devices that are gone. */
-    struct pollfd wait[2 + CM_NICS_MAX] = {
+    struct pollfd wait[2 + CM_NICS_MAX + CM_TELL_FDS] = {
         {.fd = cm->channel ? cm->channel->fd : -1, .events = POLLIN},
         {.fd = cm->kick_fd, .events = POLLIN},
     };
+    struct pollfd *tell = wait + 2 + cm->device_count;
     uint64_t kicks;
+    int timeout_ms;
     pthread_setname_np(pthread_self(), "crpc-cm");
     while (!stopped(cm)) {
         for (uint32_t i = 0; i < cm->device_count; i++) {
             wait[2 + i] = (struct pollfd){.fd = cm->devices[i].async_fd, .events = POLLIN};
         }
-        if (poll(wait, 2 + cm->device_count, -1) < 0) {
+        cm_tell_watch(cm, tell, &timeout_ms);
+        if (poll(wait, 2 + cm->device_count + CM_TELL_FDS, timeout_ms) < 0) {
             pause_briefly();
             continue;
         }
@@ -414,6 +417,9 @@ void *cm_thread(void *argument)
             }
         }
         while (cm->channel && have_spare(cm) && connection_step(cm)) {
+        }
+        if (have_spare(cm)) {
+            cm_tell_step(cm, tell);
         }
     }
     return NULL;

@@ -352,6 +352,11 @@ static void take_event(struct link_group *group, const struct cm_event *event)
     case CM_EVENT_HANDED_OVER:
         link_take_handed_over(event->owner, event);
         break;
+    case CM_EVENT_ASKED: {
+        struct cm_asked *asked = event->owner;
+        asked->answer(asked);
+        break;
+    }
     case CM_EVENT_TASK:
         link_take_task_event(event);
         break;

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/probe.h"
 #include "link/hello.h"
@@ -137,6 +138,7 @@ int32_t link_init(struct link *link, struct link_group *group, crpc_error *error
                          service->name);
     }
     link->group = group;
+    link->made_ns = group->virtual_clock_ns ? *group->virtual_clock_ns : clock_now_ns();
     link->leave_timeout_ns = CRPC_FOREVER;
     list_init(&link->event_link);
     wheel_timer_init(&link->life_timer, LINK_TIMER_LIFE);

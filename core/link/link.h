@@ -298,6 +298,7 @@ struct link {
     struct link_options options;
     struct link_peer peer;
     struct link_proof *proof; /* NULL = without a key */
+    uint64_t made_ns;         /* when it was */
     bool key_differs;         /* one side has a key and the other none: a rejection says so */
     crpc_error error;
 };

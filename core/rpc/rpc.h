@@ -187,4 +187,9 @@ const crpc_error *rpc_endpoint_error(const struct rpc_endpoint *endpoint);
 void rpc_endpoint_info(const struct rpc_endpoint *endpoint, crpc_endpoint_info *info);
 void rpc_endpoint_stats(const struct rpc_endpoint *endpoint, crpc_stats *stats);
 
+/* Fills in records of the first endpoints, at most `capacity`; returns how many. *all is how many endpoints there are. */
+struct snapshot_endpoint;
+uint32_t rpc_snapshot(const struct rpc_engine *engine, struct snapshot_endpoint *records,
+                      uint32_t capacity, uint32_t *all);
+
 #endif
