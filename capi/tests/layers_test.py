@@ -27,6 +27,7 @@ ALLOWED = {
     "tools/common": ["capi"],
     "tools/perf": ["capi", "tools/common"],
     "tools/info": ["capi", "tools/common"],
+    "tools/top": ["capi", "tools/common", "core/base"],
     "examples/c": ["capi"],
     "nccl": ["capi"],
 }
