@@ -159,7 +159,7 @@ static void context_options_are_checked_with_a_message(void **state)
 {
     (void)state;
     crpc_context_options cases[] = {
-        {.flags = 8},         {.gid_index = 1},
+        {.flags = 16},        {.gid_index = 1},
         {.log_level = 5},     {.endpoints_max = 1u << 19},
         {.receive_depth = 1}, {.signal_interval = 65},
     };
