@@ -13,6 +13,7 @@
 #include "nic/initiators.h"
 #include "private/context.h"
 #include "private/copyin.h"
+#include "private/flight.h"
 #include "private/options.h"
 
 #define ENDPOINTS_MAX_DEFAULT 256u
@@ -124,6 +125,10 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
     }
     if (options->initiators > INITIATORS_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "initiators may be at most %u", INITIATORS_MAX);
+    }
+    if (options->flight_records > FLIGHT_RECORDS_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "flight_records may be at most %u",
+                         FLIGHT_RECORDS_MAX);
     }
     if (options->signal_interval > SIGNAL_INTERVAL_MAX) {
         return error_set(error, CRPC_E_INVALID, 0, "signal_interval may be at most %u",
@@ -308,6 +313,9 @@ static int32_t open_parts(struct crpc_context *context, const crpc_context_optio
     if (status == CRPC_OK) {
         status = context_measure(context, options->flags, error);
     }
+    if (status == CRPC_OK) {
+        status = flight_open(context, options->flight_records, error);
+    }
     if (status == CRPC_OK && options->flags & CRPC_CONTEXT_QUEUES) {
         status = open_queues(context, options, error);
     }
@@ -389,6 +397,7 @@ int32_t crpc_context_close(crpc_context *context)
     }
     handles_free(&context->handles);
     context_forget_methods(context);
+    flight_close(context->flight);
     free(context);
     return CRPC_OK;
 }

@@ -293,6 +293,10 @@ typedef struct crpc_context_options {
      * initiator until what it has sent is acknowledged, and waits if there is none; a peer that does not answer holds one
      * until the endpoint fails. Both sides of a connection need initiators, and neither can have a lane. */
     uint32_t initiators;
+    /* How many of the last ops and completions of each endpoint are recorded (crpc_endpoint_flight_records): rounded up to a power of
+     * two, at most 65536; 0 = none, or as many as COPYRPC_FLIGHT_RECORDS in the environment says. Each takes 32 bytes. When an endpoint's
+     * connection is lost, the last 16 are written to the log, as warnings. */
+    uint32_t flight_records;
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
@@ -929,6 +933,15 @@ CRPC_API int32_t crpc_endpoint_get_stats(crpc_context *context, crpc_endpoint en
  * Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_endpoint_get_error(crpc_context *context, crpc_endpoint endpoint,
                                          crpc_error *error);
+
+/* Writes what the endpoint has done last to `text`, with flight_records of crpc_context_options: a line for each op that was accepted
+ * or refused, and for each completion, the oldest first. A line begins with how long ago that was. Also after the connection has
+ * ended. `text` belongs to the caller, and may be NULL if text_bytes is 0.
+ * Threads: that of the context. Does not block.
+ * Returns the length of all of it without the zero at its end, also if that did not fit, and the text is cut; CRPC_E_INVALID;
+ * CRPC_E_STALE; CRPC_E_STATE (nothing is recorded). */
+CRPC_API int64_t crpc_endpoint_flight_records(crpc_context *context, crpc_endpoint endpoint,
+                                              char *text, uint64_t text_bytes);
 
 /* ---- Listener -------------------------------------------------------------------------------- */
 

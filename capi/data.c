@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "private/context.h"
+#include "private/flight.h"
 #include "rpc/metrics.h"
 #include "rpc/op.h"
 
@@ -204,6 +205,20 @@ static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *co
     return all;
 }
 
+/* Ops that are counted, or recorded, or both. */
+static uint32_t submit_watched(const crpc_context *context, const crpc_op *ops, uint32_t count,
+                               const uint8_t *payload, uint64_t payload_bytes, int32_t *reason)
+{
+    const uint32_t taken =
+        context->attention & CONTEXT_MEASURED
+            ? submit_measured(context, ops, count, payload, payload_bytes, reason)
+            : submit_copies(context, ops, count, count == 1, payload, payload_bytes, reason);
+    if (context->flight) {
+        flight_ops(context->flight, ops, count, taken, *reason);
+    }
+    return taken;
+}
+
 static __attribute__((noinline)) void count_completions(crpc_context *context,
                                                         crpc_completion *completions, int32_t count)
 {
@@ -246,11 +261,11 @@ static __attribute__((noinline)) int32_t submit_any(const crpc_context *context,
         taken = (int32_t)submit_several(context, ops, count, payload ? payload : &nothing,
                                         payload_bytes, &status);
         rpc_submit_end(context->engine);
-    } else if (context && context->attention & CONTEXT_MEASURED && (ops || count == 0) &&
+    } else if (context && context->attention & CONTEXT_WATCHED && (ops || count == 0) &&
                (payload || payload_bytes == 0) && count <= INT32_MAX) {
         static const uint8_t nothing;
-        taken = (int32_t)submit_measured(context, ops, count, payload ? payload : &nothing,
-                                         payload_bytes, &status);
+        taken = (int32_t)submit_watched(context, ops, count, payload ? payload : &nothing,
+                                        payload_bytes, &status);
         rpc_submit_end(context->engine);
     }
     if (reason) {
@@ -351,6 +366,9 @@ poll_with_attention(crpc_context *context, crpc_completion *completions, uint32_
     if (context->attention & CONTEXT_MEASURED) {
         count_completions(context, completions, (int32_t)count);
     }
+    if (context->flight) {
+        flight_completions(context, completions, count);
+    }
     return (int32_t)count;
 }
 
@@ -408,16 +426,11 @@ int32_t crpc_reserve(crpc_context *context, const crpc_op *op, void **address)
     return rpc_reserve(endpoint, op, address);
 }
 
-/* Of a context with metrics, or not of an endpoint. */
-static __attribute__((cold, noinline)) int32_t
-commit_measured(const crpc_context *context, crpc_endpoint handle, uint32_t payload_bytes)
+/* With metrics. `reserved` is the op of the reservation. */
+static int32_t commit_measured(const crpc_context *context, struct rpc_endpoint *endpoint,
+                               crpc_op *reserved, uint32_t payload_bytes)
 {
-    struct rpc_endpoint *endpoint = endpoint_of(context, handle);
     struct metrics *metrics = rpc_engine_metrics(context->engine);
-    crpc_op *reserved = endpoint ? rpc_reserved(endpoint) : NULL;
-    if (!reserved || payload_bytes > reserved->payload_bytes) {
-        return endpoint ? rpc_commit(endpoint, payload_bytes) : CRPC_E_STALE;
-    }
     const uint64_t now_ns = rpc_engine_now_ns(context->engine);
     crpc_op op = *reserved;
     if (op.opcode == CRPC_OP_CALL && !metrics_take_ticket(metrics, op.user_data, &op.user_data)) {
@@ -434,6 +447,26 @@ commit_measured(const crpc_context *context, crpc_endpoint handle, uint32_t payl
     return status;
 }
 
+/* Of a context that looks at ops, or not of an endpoint. */
+static __attribute__((cold, noinline)) int32_t
+commit_watched(const crpc_context *context, crpc_endpoint handle, uint32_t payload_bytes)
+{
+    struct rpc_endpoint *endpoint = endpoint_of(context, handle);
+    crpc_op *reserved = endpoint ? rpc_reserved(endpoint) : NULL;
+    if (!reserved || payload_bytes > reserved->payload_bytes) {
+        return endpoint ? rpc_commit(endpoint, payload_bytes) : CRPC_E_STALE;
+    }
+    crpc_op op = *reserved;
+    op.payload_bytes = payload_bytes;
+    const int32_t status = context->attention & CONTEXT_MEASURED
+                               ? commit_measured(context, endpoint, reserved, payload_bytes)
+                               : rpc_commit(endpoint, payload_bytes);
+    if (context->flight) {
+        flight_ops(context->flight, &op, 1, status == CRPC_OK, status);
+    }
+    return status;
+}
+
 int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint, uint32_t payload_bytes)
 {
     if (!context) {
@@ -441,7 +474,7 @@ int32_t crpc_commit(crpc_context *context, crpc_endpoint endpoint, uint32_t payl
     }
     struct rpc_endpoint *object = plain_endpoint_of(context, endpoint);
     return likely(object) ? rpc_commit(object, payload_bytes)
-                          : commit_measured(context, endpoint, payload_bytes);
+                          : commit_watched(context, endpoint, payload_bytes);
 }
 
 int32_t crpc_abort(crpc_context *context, crpc_endpoint endpoint)

@@ -24,9 +24,7 @@ int32_t context_measure(struct crpc_context *context, uint32_t flags, crpc_error
     if (rpc_engine_measure(context->engine) != CRPC_OK) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for metrics");
     }
-    context->attention |= CONTEXT_MEASURED;
-    context->plain_kind = 0;
-    context->plain_max = 0;
+    context_watch(context, CONTEXT_MEASURED);
     return CRPC_OK;
 }
 

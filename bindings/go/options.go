@@ -183,6 +183,12 @@ func WithInitiators(count int) Option {
 	return func(s *settings) { s.device.initiators = s.number("initiators", count) }
 }
 
+// WithFlightRecords has the last ops and completions of each endpoint recorded, so many of each (32 bytes): for
+// [Endpoint.FlightRecords], and for the log when a connection is lost. For Open and OpenRaw.
+func WithFlightRecords(count int) Option {
+	return func(s *settings) { s.device.flight_records = s.number("flight_records", count) }
+}
+
 // WithReceiveDepth sets how many receive WQEs all endpoints of the context share. For Open and
 // OpenRaw.
 func WithReceiveDepth(count int) Option {

@@ -15,6 +15,7 @@
 #include "rpc/rpc.h"
 
 struct cm;
+struct flight;
 struct method_name;
 
 /* The nic and the cm for calls; with rails, also the nics and the cm of the rails. */
@@ -41,13 +42,13 @@ struct crpc_context {
     /* With CRPC_CONTEXT_RAILS and _QUEUES; otherwise NULL. Queues are on `nic`, in its own domain, as regions are. */
     struct channel_engine *channels;
     struct queue_engine *queues;
-    uint8_t
-        attention; /* CONTEXT_ARMED and CONTEXT_MEASURED: what a poll has to do beside polling */
+    uint8_t attention; /* CONTEXT_ARMED and so on: what a poll has to do beside polling */
     uint32_t
-        plain_kind; /* HANDLE_ENDPOINT; with metrics none, so that ops take the way of what is unusual */
+        plain_kind; /* HANDLE_ENDPOINT; where ops are looked at none, so that they take the way of what is unusual */
     struct handles handles; /* what a submit and a poll use of all this is in one cache line */
     uint32_t plain_max;     /* ops that one submit may have; likewise 0 */
     struct nic *nic;
+    struct flight *flight;  /* flight.h; NULL = nothing is recorded */
     struct cm *cm;          /* NULL = the nic has no device to watch */
     struct registrar calls; /* registers with `nic` only */
 
@@ -78,6 +79,9 @@ struct crpc_context {
 #define CONTEXT_ARMED 0x1u
 /* What comes in and goes out is counted. */
 #define CONTEXT_MEASURED 0x2u
+/* The last of it is recorded. */
+#define CONTEXT_RECORDED 0x4u
+#define CONTEXT_WATCHED (CONTEXT_MEASURED | CONTEXT_RECORDED)
 
 /* Those that give completions, in the order in which a poll asks them. */
 enum context_service {
@@ -105,7 +109,15 @@ static inline struct rpc_endpoint *endpoint_of(const struct crpc_context *contex
     return handles_get(&context->handles, endpoint.bits, HANDLE_ENDPOINT);
 }
 
-/* The same where ops are not measured; otherwise NULL. */
+/* From now on, ops and completions are looked at on their way: CONTEXT_MEASURED or CONTEXT_RECORDED. */
+static inline void context_watch(struct crpc_context *context, uint8_t attention)
+{
+    context->attention |= attention;
+    context->plain_kind = 0;
+    context->plain_max = 0;
+}
+
+/* The same where ops are not looked at; otherwise NULL. */
 static inline struct rpc_endpoint *plain_endpoint_of(const struct crpc_context *context,
                                                      crpc_endpoint endpoint)
 {

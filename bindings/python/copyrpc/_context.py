@@ -111,6 +111,7 @@ class Context(Closing, Pump):
         queues_max: int = 0,
         initiators: int = 0,
         metrics: bool = False,
+        flight_records: int = 0,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -121,7 +122,8 @@ class Context(Closing, Pump):
         them; call forget() before their memory goes away. `queues` is needed for queues: regions then
         give all of their peers the rights that register() names. With `initiators`, endpoints connect by
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
-        `metrics` counts and times calls and requests by method, for metrics_text()."""
+        `metrics` counts and times calls and requests by method, for metrics_text(). `flight_records` is how
+        many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -145,6 +147,7 @@ class Context(Closing, Pump):
         options.flags |= lib.CRPC_CONTEXT_METRICS if metrics else 0
         options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
         options.initiators = number(initiators, "initiators", 0, 0xFFFFFFFF)
+        options.flight_records = number(flight_records, "flight_records", 0, 0xFFFFFFFF)
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")

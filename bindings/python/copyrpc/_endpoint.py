@@ -13,7 +13,7 @@ from ._guards import Awaited, through
 from ._lane import Lane
 from ._lasting import ConnectionEvent, Lasting
 from ._message import Reply
-from ._native import lib
+from ._native import ffi, lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
 from ._records import MARK
 from ._region import RegionSlice, held_payload_of, payload_of
@@ -481,6 +481,17 @@ class Endpoint(Lane, Requests):
         """Returns the counters. After the connection has ended, returns their last values."""
         stats: Stats = self._stats()
         return stats
+
+    def flight_records(self) -> str:
+        """Returns what the endpoint has done last, with `flight_records` of the context: a line for each op and each completion,
+        oldest first. When its connection has ended, they are in the log (Context.log)."""
+        with self._pump._use as pointer:
+            self._check()
+            length = check(lib.crpc_endpoint_flight_records(pointer, self._handle[0], ffi.NULL, 0))
+            room = length + length // 8 + 64  # the times are longer by then
+            text = ffi.new("char[]", room)
+            length = check(lib.crpc_endpoint_flight_records(pointer, self._handle[0], text, room))
+            return str(ffi.unpack(text, min(length, room - 1)).decode())
 
     def _read_stats(self) -> Stats:
         struct = sized("crpc_stats")

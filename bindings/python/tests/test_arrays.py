@@ -327,6 +327,7 @@ def test_every_function_is_used():
         "crpc_queue_accept", "crpc_endpoint_hand_over", "crpc_channel_hand_over", "crpc_queue_hand_over",  # native.c has them
         "crpc_wait",  # holds the context while it sleeps: _pump.py arms, and sleeps by itself
         "crpc_retain",  # Message copies by itself
+        "crpc_endpoint_get_method_metrics",  # metrics_text says the same, and more
         "crpc_listener_drain",  # _drain.py disconnects later than it closes the listener: handlers may still call their callers
         "crpc_status_name",
         "crpc_tag_header_write", "crpc_tag_header_read",  # _tags.py packs the 16 bytes by itself; test_tags.py compares them

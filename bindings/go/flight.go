@@ -1,0 +1,36 @@
+// flight.go: what an endpoint has done last.
+
+package copyrpc
+
+/*
+#include <copyrpc.h>
+*/
+import "C"
+
+import "unsafe"
+
+// FlightRecords gives what the endpoint has done last, in a context [WithFlightRecords]: a line for each op and each completion,
+// oldest first. When the connection has ended, they are in the log ([WithLog]).
+func (endpoint *Endpoint) FlightRecords() (string, error) {
+	const op = "flight records"
+	c, err := endpoint.valid(op)
+	if err != nil {
+		return "", err
+	}
+	return infoOf(&c.link, "", (*RawContext).FlightRecords)
+}
+
+// FlightRecords gives what an endpoint has done last, also when its connection has ended, until it is closed.
+func (r *RawContext) FlightRecords(endpoint EndpointHandle) (string, error) {
+	const op = "flight records"
+	if r == nil || r.handle == nil {
+		return "", newError(op, ErrClosed)
+	}
+	length := C.crpc_endpoint_flight_records(r.handle, endpoint.c(), nil, 0)
+	if length < 0 {
+		return "", newError(op, Status(length))
+	}
+	records := make([]byte, length+length/8+64) // the times are longer by then
+	length = C.crpc_endpoint_flight_records(r.handle, endpoint.c(), (*C.char)(unsafe.Pointer(&records[0])), C.uint64_t(len(records)))
+	return string(records[:min(int(length), len(records)-1)]), nil
+}
