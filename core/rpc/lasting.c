@@ -102,8 +102,12 @@ static void send_kept(struct rpc_lasting *lasting, struct rpc_kept *kept)
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-static void start_deadline(struct rpc_lasting *lasting, struct rpc_kept *kept)
+/* Ahead of `next`: one that waits, or the end of the list. */
+static void begin_waiting(struct rpc_lasting *lasting, struct rpc_kept *kept, struct list *next)
 {
+    list_remove(&kept->link);
+    list_append(next, &kept->link);
+    lasting->waiting_count++;
     if (kept->deadline_ns) {
         wheel_set(&engine_of(lasting)->links.wheel, &kept->timer, kept->deadline_ns);
     }
@@ -186,42 +190,48 @@ static bool away(int32_t bar)
     return bar == CRPC_E_STATE || bar == CRPC_E_CLOSING || bar == CRPC_E_DISCONNECTED;
 }
 
-bool rpc_lasting_refuses(struct rpc_lasting *lasting)
+/* Whether a call that is made now is sent later: by another connection, or behind others. */
+static bool has_to_wait(const struct rpc_lasting *lasting)
 {
-    if (lasting->ending || (list_empty(&lasting->waiting) && !away(lasting->endpoint->bar))) {
-        return false;
-    }
+    return !list_empty(&lasting->waiting) || away(lasting->endpoint->bar);
+}
+
+static void refuse(struct rpc_lasting *lasting)
+{
     lasting->refused = true;
     lasting->endpoint->stats.refused++;
+}
+
+bool rpc_lasting_refuses(struct rpc_lasting *lasting)
+{
+    if (lasting->ending || !has_to_wait(lasting)) {
+        return false;
+    }
+    refuse(lasting);
     return true;
 }
 
 int32_t rpc_lasting_call(struct rpc_lasting *lasting, const crpc_op *op, const void *payload)
 {
-    struct rpc_endpoint *endpoint = lasting->endpoint;
-    const bool waits = !list_empty(&lasting->waiting) || away(endpoint->bar);
+    const bool waits = has_to_wait(lasting);
     if (lasting->ending || !waits) {
-        const int32_t status = rpc_possible(endpoint, op);
+        const int32_t status = rpc_possible(lasting->endpoint, op);
         if (status != CRPC_OK) {
             return status;
         }
     } else if (lasting->waiting_count >= lasting->options.calls_max) {
-        lasting->refused = true;
-        endpoint->stats.refused++;
+        refuse(lasting);
         return CRPC_E_AGAIN;
     }
     struct rpc_kept *kept = rpc_lasting_keep(lasting, op, payload);
     if (!kept) {
         return CRPC_E_NO_MEMORY;
     }
-    if (!waits) {
+    if (waits) {
+        begin_waiting(lasting, kept, &lasting->waiting);
+    } else {
         send_kept(lasting, kept);
-        return CRPC_OK;
     }
-    list_remove(&kept->link);
-    list_append(&lasting->waiting, &kept->link);
-    lasting->waiting_count++;
-    start_deadline(lasting, kept);
     return CRPC_OK;
 }
 
@@ -231,8 +241,7 @@ int32_t rpc_lasting_gather(struct rpc_lasting *lasting, const crpc_op *op,
     const bool readable = region->fd < 0 || op->payload_bytes == 0;
     const bool repeatable = op->flags & CRPC_OP_IDEMPOTENT;
     *done = true;
-    if (readable &&
-        (repeatable || !list_empty(&lasting->waiting) || away(lasting->endpoint->bar))) {
+    if (readable && (repeatable || has_to_wait(lasting))) {
         return rpc_lasting_call(lasting, op,
                                 (const void *)(uintptr_t)(region->address + op->payload_offset));
     }
@@ -307,11 +316,8 @@ static struct rpc_call *live_call_of(const struct rpc_lasting *lasting, const st
 static void wait_again(struct rpc_lasting *lasting, struct rpc_kept *kept, struct list *next)
 {
     lasting->by_slot[kept->call_id & WIRE_CALL_INDEX_MASK] = NULL;
-    list_remove(&kept->link);
-    list_append(next, &kept->link);
-    lasting->waiting_count++;
     lasting->endpoint->stats.calls--;
-    start_deadline(lasting, kept);
+    begin_waiting(lasting, kept, next);
 }
 
 void rpc_lasting_cut(struct rpc_lasting *lasting)
