@@ -150,7 +150,8 @@ void cm_close(struct cm *cm)
     }
     cm_tell_stop(cm);
     cm_tasks_stop(cm);
-    struct list *link = cm->queue.next; /* events of devices are all that can be left */
+    struct list *link =
+        cm->queue.next; /* events of devices, and of who asks, are all that can be left */
     while (link != &cm->queue) {
         struct queued_event *queued = list_entry(link, struct queued_event, link);
         link = link->next;

@@ -127,10 +127,10 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
 {
     *stats = engine->retired;
     stats->polls = engine->epoch;
-    const struct list *link;
-    for (link = engine->links.all.next; link != &engine->links.all; link = link->next) {
+    const struct rpc_endpoint *endpoint = NULL;
+    while ((endpoint = rpc_engine_next(engine, endpoint)) != NULL) {
         crpc_stats one;
-        rpc_endpoint_stats(endpoint_of_link(list_entry(link, struct link, all_link)), &one);
+        rpc_endpoint_stats(endpoint, &one);
         rpc_stats_add(stats, &one);
     }
     stats->receive_wqes = engine->nic->receive_wqes;

@@ -46,7 +46,7 @@ struct metrics *rpc_engine_metrics(const struct rpc_engine *engine);
 uint64_t rpc_engine_now_ns(struct rpc_engine *engine);
 /* The series of an endpoint; NULL = none. */
 struct metrics_group *rpc_endpoint_metrics(const struct rpc_endpoint *endpoint);
-/* Returns the next endpoint that has a handle, or the first: `endpoint` NULL. NULL = there is none. */
+/* Returns the next endpoint, or the first: `endpoint` NULL. NULL = there is none. Those that are closed are among them until they are gone. */
 struct rpc_endpoint *rpc_engine_next(const struct rpc_engine *engine,
                                      const struct rpc_endpoint *endpoint);
 uint64_t rpc_endpoint_handle(const struct rpc_endpoint *endpoint);

@@ -4,16 +4,17 @@
 
 static void fill(const struct rpc_endpoint *endpoint, struct snapshot_endpoint *record)
 {
-    const struct link *link = &endpoint->link;
+    crpc_endpoint_info info;
     crpc_stats stats;
+    rpc_endpoint_info(endpoint, &info);
     rpc_endpoint_stats(endpoint, &stats);
     *record = (struct snapshot_endpoint){
-        .handle = link->handle,
-        .made_ns = link->made_ns,
-        .state = link->state,
-        .calls_open = endpoint->calls.live,
-        .calls_max = endpoint->calls.max,
-        .requests_open = endpoint->owed.count,
+        .handle = endpoint->link.handle,
+        .made_ns = endpoint->link.made_ns,
+        .state = info.state,
+        .calls_open = info.calls_open,
+        .calls_max = info.calls_max,
+        .requests_open = info.requests_open,
         .window_left = (uint32_t)(endpoint->out.batch_limit - endpoint->out.batches_sent),
         .calls = stats.calls,
         .responses = stats.responses,
@@ -29,7 +30,11 @@ static void fill(const struct rpc_endpoint *endpoint, struct snapshot_endpoint *
         .mailbox_reads = stats.mailbox_reads,
         .protocol_errors = stats.protocol_errors,
     };
-    link_addresses(link, record->peer, sizeof(record->peer), record->local, sizeof(record->local));
+    static_assert(sizeof(record->peer) == sizeof(info.peer_address) &&
+                      sizeof(record->local) == sizeof(info.local_address),
+                  "both are addresses");
+    memcpy(record->peer, info.peer_address, sizeof(record->peer));
+    memcpy(record->local, info.local_address, sizeof(record->local));
 }
 
 uint32_t rpc_snapshot(const struct rpc_engine *engine, struct snapshot_endpoint *records,
@@ -37,14 +42,13 @@ uint32_t rpc_snapshot(const struct rpc_engine *engine, struct snapshot_endpoint 
 {
     uint32_t count = 0;
     *all = 0;
-    const struct list *each;
-    for (each = engine->links.all.next; each != &engine->links.all; each = each->next) {
-        const struct link *link = list_entry(each, struct link, all_link);
-        if (link->closed) {
+    const struct rpc_endpoint *endpoint = NULL;
+    while ((endpoint = rpc_engine_next(engine, endpoint)) != NULL) {
+        if (endpoint->link.closed) {
             continue;
         }
         if (count < capacity) {
-            fill(endpoint_of_link((struct link *)link), &records[count++]);
+            fill(endpoint, &records[count++]);
         }
         (*all)++;
     }
