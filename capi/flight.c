@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "private/text.h"
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
@@ -26,6 +27,21 @@ struct record {
     uint16_t method;
     uint8_t what;
 };
+
+/* Whether its number is the token of a request. */
+static bool has_token(uint8_t what)
+{
+    switch (what & (uint8_t)~REFUSED) {
+    case CRPC_OP_REPLY:
+    case CRPC_OP_DROP:
+    case CRPC_COMPLETION_REQUEST | COMPLETION:
+    case CRPC_COMPLETION_ABANDONED | COMPLETION:
+    case CRPC_COMPLETION_REPLY | COMPLETION:
+        return true;
+    default:
+        return false;
+    }
+}
 
 /* The records of the endpoint whose handle has this slot. */
 struct ring {
@@ -89,10 +105,15 @@ static inline void record(struct flight *flight, crpc_endpoint endpoint, const s
     ring->records[ring->count++ & flight->mask] = *made;
 }
 
+static bool is_endpoint(crpc_endpoint endpoint)
+{
+    return endpoint.bits >> HANDLE_KIND_SHIFT == HANDLE_ENDPOINT;
+}
+
 static void record_op(struct flight *flight, const crpc_op *op, uint8_t what, int32_t status,
                       uint64_t time_ns)
 {
-    if (op->endpoint.bits >> HANDLE_KIND_SHIFT != HANDLE_ENDPOINT) {
+    if (!is_endpoint(op->endpoint)) {
         return; /* it names no endpoint of this context: nothing is made for it */
     }
     const bool call = op->opcode == CRPC_OP_CALL;
@@ -150,15 +171,11 @@ static void describe(const struct record *record, uint64_t now_ns, char *text, s
 {
     const bool completed = record->what & COMPLETION;
     const uint8_t what = record->what & (uint8_t) ~(COMPLETION | REFUSED);
-    const bool request = completed ? what == CRPC_COMPLETION_REQUEST ||
-                                         what == CRPC_COMPLETION_ABANDONED ||
-                                         what == CRPC_COMPLETION_REPLY
-                                   : what == CRPC_OP_REPLY || what == CRPC_OP_DROP;
     const double ms = (double)(now_ns - record->time_ns) / 1e6;
-    int used =
-        snprintf(text, bytes, "-%.3f ms %s %s 0x%" PRIx64 ", method %u, %u bytes", ms,
-                 completed ? NAME_OF(completion_names, what) : NAME_OF(op_names, what),
-                 request ? "token" : "user_data", record->number, record->method, record->bytes);
+    int used = snprintf(text, bytes, "-%.3f ms %s %s 0x%" PRIx64 ", method %u, %u bytes", ms,
+                        completed ? NAME_OF(completion_names, what) : NAME_OF(op_names, what),
+                        has_token(record->what) ? "token" : "user_data", record->number,
+                        record->method, record->bytes);
     if (used < 0 || (size_t)used >= bytes) {
         return;
     }
@@ -172,19 +189,6 @@ static void describe(const struct record *record, uint64_t now_ns, char *text, s
 
 /* A line longer than any. */
 #define LINE_BYTES 200u
-
-/* Adds to the text what fits, and counts all. */
-static uint64_t add(char *text, uint64_t text_bytes, uint64_t used, const char *line)
-{
-    const uint64_t bytes = strlen(line);
-    if (used < text_bytes) {
-        const uint64_t room = text_bytes - used - 1;
-        const uint64_t copied = bytes < room ? bytes : room;
-        memcpy(text + used, line, copied);
-        text[used + copied] = '\0';
-    }
-    return used + bytes;
-}
 
 static uint64_t first_kept(const struct flight *flight, const struct ring *ring, uint64_t most)
 {
@@ -207,14 +211,14 @@ int64_t crpc_endpoint_flight_records(crpc_context *context, crpc_endpoint endpoi
     }
     const struct ring *ring = find_ring(flight, endpoint.bits);
     const uint64_t now_ns = clock_now_ns();
-    uint64_t used = add(text, text_bytes, 0, "");
+    struct text written = {.at = text, .room = text_bytes};
     for (uint64_t i = ring ? first_kept(flight, ring, UINT64_MAX) : 0; ring && i < ring->count;
          i++) {
         char line[LINE_BYTES];
-        describe(&ring->records[i & flight->mask], now_ns, line, sizeof(line) - 1);
-        used = add(text, text_bytes, used, strcat(line, "\n"));
+        describe(&ring->records[i & flight->mask], now_ns, line, sizeof(line));
+        text_put(&written, "%s\n", line);
     }
-    return (int64_t)used;
+    return text_end(&written);
 }
 
 /* ---- Completions ----------------------------------------------------------------------------- */
@@ -232,11 +236,6 @@ static void log_last(struct crpc_context *context, crpc_endpoint endpoint, uint6
     }
 }
 
-static bool concerns_endpoint(const crpc_completion *done)
-{
-    return done->endpoint.bits >> HANDLE_KIND_SHIFT == HANDLE_ENDPOINT;
-}
-
 void flight_completions(struct crpc_context *context, const crpc_completion *completions,
                         uint32_t count)
 {
@@ -244,19 +243,17 @@ void flight_completions(struct crpc_context *context, const crpc_completion *com
     const uint64_t now_ns = count > 0 ? clock_now_ns() : 0;
     for (uint32_t i = 0; i < count; i++) {
         const crpc_completion *done = &completions[i];
-        if (!concerns_endpoint(done)) {
+        if (!is_endpoint(done->endpoint)) {
             continue;
         }
-        const bool request = done->kind == CRPC_COMPLETION_REQUEST ||
-                             done->kind == CRPC_COMPLETION_ABANDONED ||
-                             done->kind == CRPC_COMPLETION_REPLY;
+        const uint8_t what = done->kind | COMPLETION;
         record(flight, done->endpoint,
                &(struct record){.time_ns = now_ns,
-                                .number = request ? done->token : done->user_data,
+                                .number = has_token(what) ? done->token : done->user_data,
                                 .bytes = done->payload_bytes,
                                 .status = done->status,
                                 .method = done->method,
-                                .what = done->kind | COMPLETION});
+                                .what = what});
         if ((done->kind == CRPC_COMPLETION_DISCONNECTED ||
              done->kind == CRPC_COMPLETION_RECONNECTING) &&
             done->status < 0) {

@@ -1,59 +1,34 @@
 /* metrics_text.c: metrics as text, for Prometheus: the format of text/plain, version 0.0.4. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "private/metrics.h"
+#include "private/text.h"
 
 /* ---- Writing --------------------------------------------------------------------------------- */
-
-/* Counts also what does not fit. */
-struct text {
-    char *at;
-    uint64_t room;
-    uint64_t bytes;
-};
-
-static void put_bytes(struct text *text, const char *bytes, size_t count)
-{
-    if (text->bytes < text->room) {
-        memcpy(text->at + text->bytes, bytes, minimum(count, text->room - text->bytes));
-    }
-    text->bytes += count;
-}
-
-static __attribute__((format(printf, 2, 3))) void put(struct text *text, const char *format, ...)
-{
-    char line[256]; /* longer texts are written by put_escaped */
-    va_list arguments;
-    va_start(arguments, format);
-    const int count = vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-    put_bytes(text, line, minimum((uint64_t)count, sizeof(line) - 1));
-}
 
 /* As the value of a label. */
 static void put_escaped(struct text *text, const char *value)
 {
     for (; *value; value++) {
         if (*value == '\n') {
-            put_bytes(text, "\\n", 2);
+            text_put_bytes(text, "\\n", 2);
         } else {
             if (*value == '\\' || *value == '"') {
-                put_bytes(text, "\\", 1);
+                text_put_bytes(text, "\\", 1);
             }
-            put_bytes(text, value, 1);
+            text_put_bytes(text, value, 1);
         }
     }
 }
 
 static void put_head(struct text *text, const char *name, const char *type, const char *help)
 {
-    put(text, "# HELP copyrpc_%s %s\n", name, help);
-    put(text, "# TYPE copyrpc_%s %s\n", name, type);
+    text_put(text, "# HELP copyrpc_%s %s\n", name, help);
+    text_put(text, "# TYPE copyrpc_%s %s\n", name, type);
 }
 
 /* ---- Labels ---------------------------------------------------------------------------------- */
@@ -66,15 +41,15 @@ struct owner {
 
 static void put_owner(struct text *text, const struct owner *owner)
 {
-    put(text, "{device=\"");
+    text_put(text, "{device=\"");
     put_escaped(text, owner->context->nic->device);
-    put(text, "\",port=\"%u\"", owner->context->nic->port);
+    text_put(text, "\",port=\"%u\"", owner->context->nic->port);
     if (owner->endpoint) {
         crpc_endpoint_info info;
         rpc_endpoint_info(owner->endpoint, &info);
-        put(text, ",endpoint=\"%" PRIx64 "\",peer=\"", rpc_endpoint_handle(owner->endpoint));
+        text_put(text, ",endpoint=\"%" PRIx64 "\",peer=\"", rpc_endpoint_handle(owner->endpoint));
         put_escaped(text, info.peer_address);
-        put(text, "\"");
+        text_put(text, "\"");
     }
 }
 
@@ -82,13 +57,13 @@ static void put_method(struct text *text, const struct owner *owner, uint32_t me
 {
     const char *name =
         method == METRICS_OTHER ? "other" : context_method_name(owner->context, method);
-    put(text, ",method=\"");
+    text_put(text, ",method=\"");
     if (name) {
         put_escaped(text, name);
     } else {
-        put(text, "%u", method);
+        text_put(text, "%u", method);
     }
-    put(text, "\"");
+    text_put(text, "\"");
 }
 
 /* ---- Counters that there always are ---------------------------------------------------------- */
@@ -139,9 +114,9 @@ static void put_gauge(struct text *text, const struct owner *owner, const char *
                       const char *help, uint64_t value)
 {
     put_head(text, name, "gauge", help);
-    put(text, "copyrpc_%s", name);
+    text_put(text, "copyrpc_%s", name);
     put_owner(text, owner);
-    put(text, "} %" PRIu64 "\n", value);
+    text_put(text, "} %" PRIu64 "\n", value);
 }
 
 static void put_gauges(struct text *text, const struct owner *owner)
@@ -172,9 +147,9 @@ static void put_context_counters(struct text *text, const struct owner *owner)
         char name[64];
         snprintf(name, sizeof(name), "context_%s_total", counters[i].name);
         put_head(text, name, "counter", counters[i].help);
-        put(text, "copyrpc_%s", name);
+        text_put(text, "copyrpc_%s", name);
         put_owner(text, owner);
-        put(text, "} %" PRIu64 "\n", counter_of(&stats, counters[i].offset));
+        text_put(text, "} %" PRIu64 "\n", counter_of(&stats, counters[i].offset));
     }
 }
 
@@ -191,9 +166,9 @@ static void put_endpoint_counters(struct text *text, const struct crpc_context *
         while ((owner.endpoint = rpc_engine_next(context->engine, owner.endpoint)) != NULL) {
             crpc_stats stats;
             rpc_endpoint_stats(owner.endpoint, &stats);
-            put(text, "copyrpc_%s", name);
+            text_put(text, "copyrpc_%s", name);
             put_owner(text, &owner);
-            put(text, "} %" PRIu64 "\n", counter_of(&stats, counters[i].offset));
+            text_put(text, "} %" PRIu64 "\n", counter_of(&stats, counters[i].offset));
         }
     }
 }
@@ -203,7 +178,7 @@ static void put_endpoint_counters(struct text *text, const struct crpc_context *
 static void put_name(struct text *text, const struct owner *owner, const char *name,
                      const char *suffix, uint32_t method)
 {
-    put(text, "copyrpc_%s%s%s", owner->endpoint ? "endpoint_" : "", name, suffix);
+    text_put(text, "copyrpc_%s%s%s", owner->endpoint ? "endpoint_" : "", name, suffix);
     put_owner(text, owner);
     put_method(text, owner, method);
 }
@@ -214,7 +189,7 @@ static void put_number(struct text *text, const struct owner *owner, const char 
     uint64_t value;
     memcpy(&value, (const char *)series + offset, sizeof(value));
     put_name(text, owner, name, "", series->method);
-    put(text, "} %" PRIu64 "\n", value);
+    text_put(text, "} %" PRIu64 "\n", value);
 }
 
 static const char *status_text(uint32_t index)
@@ -235,10 +210,10 @@ static void put_statuses(struct text *text, const struct owner *owner, const cha
             /* An error of the library counts as what an application calls it, too. */
             const int32_t error = i > METRICS_APPLICATION ? -(int32_t)(i - METRICS_APPLICATION) : 0;
             put_name(text, owner, name, "", series->method);
-            put(text, ",status=\"%s\",error=\"%s\"} %" PRIu64 "\n",
-                error ? crpc_application_status_name(crpc_application_status(error))
-                      : status_text(i),
-                error ? status_text(i) : "", series->statuses[i]);
+            text_put(text, ",status=\"%s\",error=\"%s\"} %" PRIu64 "\n",
+                     error ? crpc_application_status_name(crpc_application_status(error))
+                           : status_text(i),
+                     error ? status_text(i) : "", series->statuses[i]);
         }
     }
 }
@@ -246,7 +221,7 @@ static void put_statuses(struct text *text, const struct owner *owner, const cha
 /* Seconds, exactly. */
 static void put_seconds(struct text *text, uint64_t ns)
 {
-    put(text, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+    text_put(text, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
 }
 
 /* A line for each power of two: the parts of one are for percentiles in C. */
@@ -259,19 +234,19 @@ static void put_histogram(struct text *text, const struct owner *owner, const ch
         count += series->buckets[i];
         if (i % (1u << METRICS_BUCKET_BITS) == 0) {
             put_name(text, owner, name, "_bucket", series->method);
-            put(text, ",le=\"");
+            text_put(text, ",le=\"");
             put_seconds(text, metrics_bucket_end_ns(i));
-            put(text, "\"} %" PRIu64 "\n", count);
+            text_put(text, "\"} %" PRIu64 "\n", count);
         }
     }
     put_name(text, owner, name, "_bucket", series->method);
-    put(text, ",le=\"+Inf\"} %" PRIu64 "\n", series->ended);
+    text_put(text, ",le=\"+Inf\"} %" PRIu64 "\n", series->ended);
     put_name(text, owner, name, "_sum", series->method);
-    put(text, "} ");
+    text_put(text, "} ");
     put_seconds(text, series->sum_ns);
-    put(text, "\n");
+    text_put(text, "\n");
     put_name(text, owner, name, "_count", series->method);
-    put(text, "} %" PRIu64 "\n", series->ended);
+    text_put(text, "} %" PRIu64 "\n", series->ended);
 }
 
 typedef void writer(struct text *text, const struct owner *owner, const char *name,
@@ -359,8 +334,5 @@ int64_t crpc_context_metrics(crpc_context *context, uint32_t flags, char *out, u
     if (endpoints) {
         put_endpoint_counters(&text, context);
     }
-    if (out_bytes > 0) {
-        out[minimum(text.bytes, out_bytes - 1)] = '\0';
-    }
-    return (int64_t)text.bytes;
+    return text_end(&text);
 }
