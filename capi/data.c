@@ -162,6 +162,22 @@ static void count_ops(const crpc_context *context, struct metrics *metrics, cons
     }
 }
 
+/* An op that is a series by itself, if it is as most are: *taken is how many were accepted. Otherwise returns false. */
+static inline __attribute__((always_inline)) bool submit_alone(struct rpc_endpoint *endpoint,
+                                                               const crpc_op *op, const void *place,
+                                                               int32_t *reason, uint32_t *taken)
+{
+    if (op_is_call(op)) {
+        *taken = rpc_call_alone(endpoint, op, place, reason);
+        return true;
+    }
+    if (op_is_quiet_reply(op)) {
+        *taken = rpc_reply_alone(endpoint, op, place, reason);
+        return true;
+    }
+    return false;
+}
+
 /* A lone op goes the way that it goes without metrics. */
 static uint32_t submit_copies(const crpc_context *context, const crpc_op *ops, uint32_t count,
                               bool alone, const uint8_t *payload, uint64_t payload_bytes,
@@ -169,13 +185,10 @@ static uint32_t submit_copies(const crpc_context *context, const crpc_op *ops, u
 {
     if (alone) {
         struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
-        if (likely(endpoint && op_payload_fits(ops, payload_bytes))) {
-            if (op_is_call(ops)) {
-                return rpc_call_alone(endpoint, ops, payload + ops->payload_offset, reason);
-            }
-            if (op_is_quiet_reply(ops)) {
-                return rpc_reply_alone(endpoint, ops, payload + ops->payload_offset, reason);
-            }
+        uint32_t taken;
+        if (likely(endpoint && op_payload_fits(ops, payload_bytes)) &&
+            submit_alone(endpoint, ops, payload + ops->payload_offset, reason, &taken)) {
+            return taken;
         }
     }
     return submit_several(context, ops, count, payload, payload_bytes, reason);
@@ -219,8 +232,8 @@ static uint32_t submit_watched(const crpc_context *context, const crpc_op *ops, 
     return taken;
 }
 
-static __attribute__((noinline)) void count_completions(crpc_context *context,
-                                                        crpc_completion *completions, int32_t count)
+static __attribute__((noinline)) void
+count_completions(crpc_context *context, crpc_completion *completions, uint32_t count)
 {
     struct metrics *metrics = rpc_engine_metrics(context->engine);
     crpc_endpoint handle = {~UINT64_C(0)};
@@ -255,17 +268,13 @@ static __attribute__((noinline)) int32_t submit_any(const crpc_context *context,
     int32_t status = CRPC_E_INVALID;
     int32_t taken = CRPC_E_INVALID;
     if (likely(context && (ops || count == 0) && (payload || payload_bytes == 0) &&
-               count <= context->plain_max)) {
+               count <= INT32_MAX)) {
         /* An address to add offsets to: NULL is none, even plus zero. */
         static const uint8_t nothing;
-        taken = (int32_t)submit_several(context, ops, count, payload ? payload : &nothing,
-                                        payload_bytes, &status);
-        rpc_submit_end(context->engine);
-    } else if (context && context->attention & CONTEXT_WATCHED && (ops || count == 0) &&
-               (payload || payload_bytes == 0) && count <= INT32_MAX) {
-        static const uint8_t nothing;
-        taken = (int32_t)submit_watched(context, ops, count, payload ? payload : &nothing,
-                                        payload_bytes, &status);
+        const uint8_t *const from = payload ? payload : &nothing;
+        taken = (int32_t)(unlikely(context->attention & CONTEXT_WATCHED)
+                              ? submit_watched(context, ops, count, from, payload_bytes, &status)
+                              : submit_several(context, ops, count, from, payload_bytes, &status));
         rpc_submit_end(context->engine);
     }
     if (reason) {
@@ -291,13 +300,10 @@ int32_t crpc_submit(crpc_context *context, const crpc_op *ops, uint32_t count, c
     }
     /* Made of numbers: NULL is no address to add an offset to, even 0. */
     const void *place = (const void *)((uintptr_t)payload + ops->payload_offset);
-    if (op_is_call(ops)) {
-        return (int32_t)rpc_call_alone(endpoint, ops, place, reason);
-    }
-    if (op_is_quiet_reply(ops)) {
-        return (int32_t)rpc_reply_alone(endpoint, ops, place, reason);
-    }
-    return submit_any(context, ops, count, payload, payload_bytes, reason);
+    uint32_t taken;
+    return submit_alone(endpoint, ops, place, reason, &taken)
+               ? (int32_t)taken
+               : submit_any(context, ops, count, payload, payload_bytes, reason);
 }
 
 static uint32_t poll_service(crpc_context *context, uint32_t service, crpc_completion *completions,
@@ -364,7 +370,7 @@ poll_with_attention(crpc_context *context, crpc_completion *completions, uint32_
                                ? poll_all(context, completions, capacity)
                                : rpc_poll(context->engine, completions, capacity);
     if (context->attention & CONTEXT_MEASURED) {
-        count_completions(context, completions, (int32_t)count);
+        count_completions(context, completions, count);
     }
     if (context->flight) {
         flight_completions(context, completions, count);

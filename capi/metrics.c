@@ -17,7 +17,6 @@ int32_t context_measure(struct crpc_context *context, uint32_t flags, crpc_error
 {
     const char *wanted = getenv("COPYRPC_METRICS");
     context->plain_kind = HANDLE_ENDPOINT;
-    context->plain_max = INT32_MAX;
     if (!(flags & CRPC_CONTEXT_METRICS) && !(wanted && strcmp(wanted, "1") == 0)) {
         return CRPC_OK;
     }

@@ -46,7 +46,6 @@ struct crpc_context {
     uint32_t
         plain_kind; /* HANDLE_ENDPOINT; where ops are looked at none, so that they take the way of what is unusual */
     struct handles handles; /* what a submit and a poll use of all this is in one cache line */
-    uint32_t plain_max;     /* ops that one submit may have; likewise 0 */
     struct nic *nic;
     struct flight *flight;  /* flight.h; NULL = nothing is recorded */
     struct cm *cm;          /* NULL = the nic has no device to watch */
@@ -114,7 +113,6 @@ static inline void context_watch(struct crpc_context *context, uint8_t attention
 {
     context->attention |= attention;
     context->plain_kind = 0;
-    context->plain_max = 0;
 }
 
 /* The same where ops are not looked at; otherwise NULL. */
