@@ -7,8 +7,6 @@ package copyrpc
 */
 import "C"
 
-import "unsafe"
-
 // FlightRecords gives what the endpoint has done last, in a context [WithFlightRecords]: a line for each op and each completion,
 // oldest first. When the connection has ended, they are in the log ([WithLog]).
 func (endpoint *Endpoint) FlightRecords() (string, error) {
@@ -26,11 +24,8 @@ func (r *RawContext) FlightRecords(endpoint EndpointHandle) (string, error) {
 	if r == nil || r.handle == nil {
 		return "", newError(op, ErrClosed)
 	}
-	length := C.crpc_endpoint_flight_records(r.handle, endpoint.c(), nil, 0)
-	if length < 0 {
-		return "", newError(op, Status(length))
-	}
-	records := make([]byte, length+length/8+64) // the times are longer by then
-	length = C.crpc_endpoint_flight_records(r.handle, endpoint.c(), (*C.char)(unsafe.Pointer(&records[0])), C.uint64_t(len(records)))
-	return string(records[:min(int(length), len(records)-1)]), nil
+	records, err := readText(op, func(text *C.char, room C.uint64_t) C.int64_t {
+		return C.crpc_endpoint_flight_records(r.handle, endpoint.c(), text, room)
+	})
+	return string(records), err
 }

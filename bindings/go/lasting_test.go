@@ -305,13 +305,19 @@ func (s *inside) accept(t *testing.T) *copyrpc.Endpoint {
 	return endpoint
 }
 
+// connect gives both ends of a connection that comes back.
+func (s *inside) connect(t *testing.T) (*lasting, *copyrpc.Endpoint) {
+	t.Helper()
+	accepted := make(chan *copyrpc.Endpoint, 1)
+	go func() { accepted <- s.accept(t) }()
+	l := dialLasting(t, s.listener.Address())
+	return l, came(t, accepted, "the server's end")
+}
+
 func TestReconnectAClientThatServesGoesOn(t *testing.T) {
 	s := startInside(t, host()+":0")
 	address := s.listener.Address()
-	accepted := make(chan *copyrpc.Endpoint, 1)
-	go func() { accepted <- s.accept(t) }()
-	l := dialLasting(t, address)
-	server := came(t, accepted, "the server's end")
+	l, server := s.connect(t)
 	begun, ended, serving := make(chan struct{}), make(chan error, 3), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -351,10 +357,7 @@ func TestReconnectAClientThatServesGoesOn(t *testing.T) {
 func TestReconnectForgetsRequestsThatNobodyHasTaken(t *testing.T) {
 	s := startInside(t, host()+":0")
 	address := s.listener.Address()
-	accepted := make(chan *copyrpc.Endpoint, 1)
-	go func() { accepted <- s.accept(t) }()
-	l := dialLasting(t, address)
-	server := came(t, accepted, "the server's end")
+	l, server := s.connect(t)
 	for i := 0; i < 3; i++ {
 		go server.Call(limited(t), []byte("first"))
 	}

@@ -84,13 +84,21 @@ func (r *RawContext) Metrics(endpoints bool) ([]byte, error) {
 	if endpoints {
 		flags = C.CRPC_METRICS_ENDPOINTS
 	}
-	length := C.crpc_context_metrics(r.handle, flags, nil, 0)
+	return readText(op, func(text *C.char, room C.uint64_t) C.int64_t {
+		return C.crpc_context_metrics(r.handle, flags, text, room)
+	})
+}
+
+// readText reads what a function of C writes to a buffer with so much room. It returns how long all of it is, which may be a little
+// more the second time: the flight recorder tells how long ago things were.
+func readText(op string, write func(text *C.char, room C.uint64_t) C.int64_t) ([]byte, error) {
+	length := write(nil, 0)
 	if length < 0 {
 		return nil, newError(op, Status(length))
 	}
-	text := make([]byte, length+1)
-	C.crpc_context_metrics(r.handle, flags, (*C.char)(unsafe.Pointer(&text[0])), C.uint64_t(len(text)))
-	return text[:length], nil
+	text := make([]byte, length+length/8+64)
+	length = write((*C.char)(unsafe.Pointer(&text[0])), C.uint64_t(len(text)))
+	return text[:min(int(length), len(text)-1)], nil
 }
 
 // noteMethod takes note of a name, as far as metrics take it.

@@ -45,6 +45,7 @@ from ._records import MARK
 from ._region import Region
 from ._router import router_names
 from ._tags import TaggedReceiveQueue, open_tagged_queue
+from ._text import read_text
 from .errors import NoDevice, check, error_of, new_error
 
 if TYPE_CHECKING:
@@ -529,10 +530,8 @@ class Context(Closing, Pump):
             for method, name in list(router_names.items()):
                 if method not in self._method_names:
                     check(lib.crpc_context_name_method(pointer, method, name.encode()[:255].decode(errors="ignore").encode()))
-            length = check(lib.crpc_context_metrics(pointer, flags, ffi.NULL, 0))
-            text = ffi.new("char[]", length + 1)
-            check(lib.crpc_context_metrics(pointer, flags, text, length + 1))
-            return str(ffi.unpack(text, length).decode())
+                    self._method_names.add(method)
+            return read_text(lambda text, room: lib.crpc_context_metrics(pointer, flags, text, room))
 
     def name_method(self, method: int, name: str) -> None:
         """Names a method in metrics_text, where it is its number otherwise."""

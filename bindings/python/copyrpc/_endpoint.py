@@ -13,12 +13,13 @@ from ._guards import Awaited, through
 from ._lane import Lane
 from ._lasting import ConnectionEvent, Lasting
 from ._message import Reply
-from ._native import ffi, lib
+from ._native import lib
 from ._options import EndpointInfo, EndpointOptions, Stats, number, sized, timeout_ns
 from ._records import MARK
 from ._region import RegionSlice, held_payload_of, payload_of
 from ._request import PlacedRequest, Request, Requests
 from ._reserve import CallReservation, areserve, reserve
+from ._text import read_text
 from .errors import CopyrpcError, Timeout, check, error_of
 
 if TYPE_CHECKING:
@@ -487,11 +488,7 @@ class Endpoint(Lane, Requests):
         oldest first. When its connection has ended, they are in the log (Context.log)."""
         with self._pump._use as pointer:
             self._check()
-            length = check(lib.crpc_endpoint_flight_records(pointer, self._handle[0], ffi.NULL, 0))
-            room = length + length // 8 + 64  # the times are longer by then
-            text = ffi.new("char[]", room)
-            length = check(lib.crpc_endpoint_flight_records(pointer, self._handle[0], text, room))
-            return str(ffi.unpack(text, min(length, room - 1)).decode())
+            return read_text(lambda text, room: lib.crpc_endpoint_flight_records(pointer, self._handle[0], text, room))
 
     def _read_stats(self) -> Stats:
         struct = sized("crpc_stats")
