@@ -38,6 +38,12 @@ crpc_listener contexts_listen(crpc_context *context, uint32_t flags, char addres
     return listener;
 }
 
+void contexts_submit(crpc_context *context, const crpc_op *op)
+{
+    int32_t reason;
+    assert_int_equal(crpc_submit(context, op, 1, NULL, 0, &reason), 1);
+}
+
 crpc_completion contexts_poll_until(crpc_context *context, crpc_context *other, uint8_t kind)
 {
     const time_t end = time(NULL) + 60;

@@ -40,12 +40,6 @@ struct clients {
     uint64_t accepted, answered, not_started;
 };
 
-static void submit_one(crpc_context *context, const crpc_op *op)
-{
-    int32_t reason;
-    assert_int_equal(crpc_submit(context, op, 1, NULL, 0, &reason), 1);
-}
-
 static void serve(struct server *server, const crpc_completion *done)
 {
     crpc_op op = {.opcode = CRPC_OP_REPLY,
@@ -66,12 +60,12 @@ static void serve(struct server *server, const crpc_completion *done)
             op.opcode = CRPC_OP_DROP;
             op.status = CRPC_E_NOT_STARTED;
             server->not_started++;
-            submit_one(server->context, &op);
+            contexts_submit(server->context, &op);
         } else if (done->method % 3 == 0) {
             server->held[server->held_count++] = op;
         } else {
             server->acted++;
-            submit_one(server->context, &op);
+            contexts_submit(server->context, &op);
         }
         break;
     case CRPC_COMPLETION_DISCONNECTED:
@@ -88,7 +82,7 @@ static void answer_held(struct server *server)
 {
     while (server->held_count > 0) {
         server->acted++;
-        submit_one(server->context, &server->held[--server->held_count]);
+        contexts_submit(server->context, &server->held[--server->held_count]);
     }
 }
 
@@ -150,16 +144,7 @@ static void turn(struct server *server, struct clients *clients)
     }
 }
 
-#define UNTIL(condition)                                                                           \
-    do {                                                                                           \
-        const time_t until_end = time(NULL) + 60;                                                  \
-        while (!(condition)) {                                                                     \
-            if (time(NULL) > until_end) {                                                          \
-                fail_msg("not within a minute: %s", #condition);                                   \
-            }                                                                                      \
-            turn(&server, &clients);                                                               \
-        }                                                                                          \
-    } while (0)
+#define UNTIL(condition) CONTEXTS_UNTIL(condition, turn(&server, &clients))
 
 /* Some requests have begun, some are on their way, and some will still be made. A third are held, of 24 that are open: so 40 and more
  * are answered before all that are open are held. */
@@ -262,7 +247,7 @@ static void a_drain_has_a_limit(void **state)
     assert_int_equal(crpc_endpoint_accept(server, asked.endpoint, NULL, NULL), CRPC_OK);
     contexts_poll_until(client, server, CRPC_COMPLETION_CONNECTED);
     const crpc_op op = {.opcode = CRPC_OP_CALL, .endpoint = endpoint};
-    submit_one(client, &op);
+    contexts_submit(client, &op);
     contexts_poll_until(server, client, CRPC_COMPLETION_REQUEST);
     assert_int_equal(crpc_listener_drain(server, listener, 20000000), 1);
     assert_int_equal(contexts_poll_until(server, client, CRPC_COMPLETION_DISCONNECTED).status,

@@ -72,12 +72,6 @@ static void stop(struct server *server)
     server->context = NULL;
 }
 
-static void submit_one(crpc_context *context, const crpc_op *op)
-{
-    int32_t reason;
-    assert_int_equal(crpc_submit(context, op, 1, NULL, 0, &reason), 1);
-}
-
 static void serve(struct world *world, struct server *server, const crpc_completion *done)
 {
     crpc_op op = {.opcode = CRPC_OP_REPLY,
@@ -108,7 +102,7 @@ static void serve(struct world *world, struct server *server, const crpc_complet
         if (server->policy == HOLD) {
             server->held = op;
         } else {
-            submit_one(server->context, &op);
+            contexts_submit(server->context, &op);
         }
         break;
     case CRPC_COMPLETION_DISCONNECTED:
@@ -155,16 +149,7 @@ static void turn(struct world *world)
     }
 }
 
-#define UNTIL(condition)                                                                           \
-    do {                                                                                           \
-        const time_t until_end = time(NULL) + 60;                                                  \
-        while (!(condition)) {                                                                     \
-            if (time(NULL) > until_end) {                                                          \
-                fail_msg("not within a minute: %s", #condition);                                   \
-            }                                                                                      \
-            turn(world);                                                                           \
-        }                                                                                          \
-    } while (0)
+#define UNTIL(condition) CONTEXTS_UNTIL(condition, turn(world))
 
 /* Longer than the longest pause before an attempt. */
 static void pass(struct world *world)
@@ -487,7 +472,7 @@ static void what_was_not_started_is_sent_again(void **state)
     }
     UNTIL(info_of(world).calls_waiting == 10);
     assert_int_equal(world->counts[CRPC_COMPLETION_RESPONSE], 0);
-    submit_one(world->servers[0].context, &answer);
+    contexts_submit(world->servers[0].context, &answer);
     UNTIL(world->counts[CRPC_COMPLETION_RECONNECTING] >= 1);
     assert_int_equal(world->status[begun], CRPC_OK);
     assert_int_equal(world->ended[begun], 1);
@@ -569,7 +554,7 @@ static void a_wait_can_be_canceled(void **state)
     call(world, CRPC_OP_IDEMPOTENT, 600000 * MS);
     const crpc_op cancel = {
         .opcode = CRPC_OP_CANCEL, .endpoint = world->endpoint, .user_data = 9, .token = 1};
-    submit_one(world->context, &cancel);
+    contexts_submit(world->context, &cancel);
     /* The place of the endpoint may be taken by the next attempt before this poll. */
     UNTIL(world->counts[CRPC_COMPLETION_CANCEL] == 1 && world->ended[1]);
     assert_int_equal(world->last[CRPC_COMPLETION_CANCEL], CRPC_OK);
@@ -708,7 +693,7 @@ static void requests_of_a_lost_connection_are_stale(void **state)
     call(world, 0, 0);
     UNTIL(server->requests == 1);
     const crpc_op ask = {.opcode = CRPC_OP_CALL, .endpoint = server->held.endpoint};
-    submit_one(server->context, &ask);
+    contexts_submit(server->context, &ask);
     UNTIL(world->counts[CRPC_COMPLETION_REQUEST] == 1);
     const crpc_op late = {
         .opcode = CRPC_OP_REPLY, .endpoint = world->endpoint, .token = world->request.token};
@@ -721,12 +706,12 @@ static void requests_of_a_lost_connection_are_stale(void **state)
     call(world, 0, 0);
     UNTIL(server->requests == 2);
     const crpc_op ask_again = {.opcode = CRPC_OP_CALL, .endpoint = server->held.endpoint};
-    submit_one(server->context, &ask_again);
+    contexts_submit(server->context, &ask_again);
     UNTIL(world->counts[CRPC_COMPLETION_REQUEST] == 2);
     assert_int_not_equal(world->request.token, late.token);
     assert_int_equal(crpc_submit(world->context, &late, 1, NULL, 0, &reason), 0);
     assert_int_equal(reason, CRPC_E_STALE);
-    submit_one(server->context, &server->held);
+    contexts_submit(server->context, &server->held);
     UNTIL(world->ended[1]);
     close_world(world);
 }

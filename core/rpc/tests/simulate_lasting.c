@@ -37,14 +37,12 @@ struct call {
 };
 
 struct held {
-    struct rpc_endpoint *endpoint; /* the server's end */
-    uint64_t handle;
+    uint64_t handle; /* of the server's end */
     uint64_t token;
     uint32_t number;
 };
 
 struct client {
-    struct rpc_endpoint *endpoint; /* as its handle says now */
     uint64_t handle;
     bool connected;
     bool over; /* it was disconnected, or closed */
@@ -689,9 +687,8 @@ void sim_drain(struct simulation *base)
     }
 }
 
-static bool status_good(const struct sim *sim, const struct call *call)
+static bool status_good(const struct call *call)
 {
-    (void)sim;
     switch (call->status) {
     case CRPC_OK:
         return call->done >= 1;
@@ -726,7 +723,7 @@ void sim_check_books(struct simulation *base)
             simulation_fail(base, "call %u has completed %u times", i, call->completed);
         } else if (!call->idempotent && call->done > 1) {
             simulation_fail(base, "call %u was done %u times", i, call->done);
-        } else if (!status_good(sim, call) || (ended && !ends) ||
+        } else if (!status_good(call) || (ended && !ends) ||
                    (unknown && call->idempotent && !ends) ||
                    (call->status == CRPC_E_CLOSING && !call->idempotent && call->done > 0)) {
             simulation_fail(base, "call %u (%s%s%s) has ended with %d, and was done %u times", i,
