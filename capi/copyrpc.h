@@ -408,14 +408,17 @@ typedef struct crpc_method_metrics {
     uint64_t ended;         /* calls completed, or requests answered; times are of these */
     uint64_t request_bytes; /* of those started: payloads */
     uint64_t reply_bytes;   /* of those ended */
-    uint64_t sum_ns;        /* of all times: from submit to completion, or from a request's completion to its reply's submit */
-    uint64_t p50_ns;        /* so many percent took no longer, up to 25 % exactly; 0 = none has ended */
+    /* Of all times: from submit to completion, or from a request's completion to its reply's submit. */
+    uint64_t sum_ns;
+    /* So many percent took no longer, up to 25 % exactly; 0 = none has ended. */
+    uint64_t p50_ns;
     uint64_t p90_ns;
     uint64_t p99_ns;
     uint64_t p999_ns;
     uint64_t p100_ns;
-    uint64_t statuses[18]; /* by CRPC_STATUS_*; the last: all statuses above CRPC_STATUS_UNAUTHENTICATED */
-    uint64_t errors[32];   /* by -CRPC_E_*; errors[0]: those that this version does not know */
+    /* By CRPC_STATUS_*; the last: all statuses above CRPC_STATUS_UNAUTHENTICATED. */
+    uint64_t statuses[18];
+    uint64_t errors[32]; /* by -CRPC_E_*; errors[0]: those that this version does not know */
 } crpc_method_metrics;
 
 /* Reads what was counted of one method. endpoint: zero = the sum of all, also of those that are closed. side:
@@ -913,8 +916,9 @@ typedef struct crpc_endpoint_info {
     uint8_t token[16];     /* the peer's; empty on the side that called crpc_endpoint_connect */
     char peer_address[64]; /* "192.0.2.1:47110" or "[2001:db8::1]:47110"; "" = connected by blob */
     char local_address[64];
-    uint32_t calls_waiting;   /* of calls_open, those that wait for a connection. This and the rest: with CRPC_ENDPOINT_RECONNECT */
-    uint32_t address_index;   /* which address it is, or was, connected to, or tries: 0 = the first */
+    /* This and the rest are for CRPC_ENDPOINT_RECONNECT. Of calls_open, those that wait for a connection. */
+    uint32_t calls_waiting;
+    uint32_t address_index; /* which address it is, or was, connected to, or tries: 0 = the first */
     uint32_t attempts_failed; /* to connect, one after the other, up to now */
     uint64_t connections;     /* that were made: more than 1 = it has come back */
 } crpc_endpoint_info;

@@ -151,7 +151,7 @@ struct link_group {
     /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
      * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
     bool attention;
-    struct cm *cm; /* NULL: nobody connects by rdma_cm, or watches the devices */
+    struct cm *cm;       /* NULL: nobody connects by rdma_cm, or watches the devices */
     uint64_t now_ns;     /* 0 = the clock was not read in this call of the API */
     struct wheel wheel;  /* what a poll looks at of it, and all before it, are a cache line */
     struct list cm_ring; /* of the groups with this cm */

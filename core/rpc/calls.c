@@ -159,7 +159,8 @@ int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op)
     uint64_t count = 0;
     for (uint32_t i = 0; i < endpoint->calls.made && endpoint->calls.live > 0; i++) {
         struct rpc_call *call = &endpoint->calls.slots[i];
-        if (call_live(call) && metrics_user_data(endpoint->engine->metrics, call->user_data) == op->token) {
+        if (call_live(call) &&
+            metrics_user_data(endpoint->engine->metrics, call->user_data) == op->token) {
             call_end(call, CRPC_E_CANCELED);
             count++;
         }

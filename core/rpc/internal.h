@@ -458,8 +458,8 @@ struct rpc_endpoint {
     crpc_endpoint_options options;
     crpc_stats stats;
     struct metrics_group *metrics; /* NULL = it has counted nothing */
-    int32_t bar;                 /* CRPC_OK, or why no call can be sent now */
-    struct rpc_lasting *lasting; /* NULL: its end is its end */
+    int32_t bar;                   /* CRPC_OK, or why no call can be sent now */
+    struct rpc_lasting *lasting;   /* NULL: its end is its end */
     struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
