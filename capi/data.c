@@ -202,10 +202,11 @@ static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *co
     struct metrics *metrics = rpc_engine_metrics(context->engine);
     const uint64_t now_ns = rpc_engine_now_ns(context->engine);
     crpc_op copies[MEASURED_AT_ONCE];
-    uint32_t all = 0, taken, some;
+    uint32_t all = 0;
     *reason = CRPC_OK;
-    do {
-        some = (uint32_t)minimum(count - all, MEASURED_AT_ONCE);
+    while (all < count) { /* ops may be NULL if there are none */
+        const uint32_t some = (uint32_t)minimum(count - all, MEASURED_AT_ONCE);
+        uint32_t taken;
         memcpy(copies, ops + all, some * sizeof(*ops));
         if (unlikely(!take_tickets(metrics, copies, some))) {
             *reason = CRPC_E_NO_MEMORY;
@@ -214,7 +215,10 @@ static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *co
         taken = submit_copies(context, copies, some, count == 1, payload, payload_bytes, reason);
         count_ops(context, metrics, copies, some, taken, now_ns);
         all += taken;
-    } while (taken == some && all < count);
+        if (taken < some) {
+            break;
+        }
+    }
     return all;
 }
 
