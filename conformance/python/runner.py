@@ -229,10 +229,19 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     async def do_reply(self, request, length=0, seed=0, status=0, echo=0, after=0, region=None, offset=0):
         if region is not None:
             return await request.areply(self.sent(region, offset, payload(length, seed)), status)
+        data = self.echoed(request) if echo else payload(length, seed)
         if not after:
-            return request.reply(request.payload if echo else payload(length, seed), status)
+            return request.reply(data, status)
         await asyncio.sleep(0)  # what was begun before is before it
-        return await request.areply(request.payload if echo else payload(length, seed), status, after=True)
+        return await request.areply(data, status, after=True)
+
+    @staticmethod
+    def echoed(request):
+        """The payload to send back. That of a request which was answered is gone as soon as its handler has ended; then the reply
+        gives the reason."""
+        with contextlib.suppress(copyrpc.Closed):
+            return request.payload
+        return b""
 
     def do_drop(self, request, not_started=0):
         request.drop(not_started=bool(not_started))
