@@ -22,6 +22,7 @@ from tap.parser import Parser
 GOOD_RESULTS = ("OK", "SKIP", "EXPECTEDFAIL")
 SLOWEST = 10
 REMARKS = 3  # lines shown of what a program said before a failure, and after it
+REPORT = 10  # lines shown of the report of a program that ended badly: what a sanitizer found is in the first
 REMARK_COLUMNS = 200
 
 
@@ -74,7 +75,8 @@ def remarks_at(lines: list[tuple[str, str]], place: int) -> list[str]:
 
 def last_words(program: dict) -> list[str]:
     """Of a program that failed without saying which test did."""
-    return [line for stream in ("stdout", "stderr") for line in (program.get(stream) or "").splitlines()[-REMARKS:] if line.strip()]
+    said, report = ([line for line in (program.get(stream) or "").splitlines() if line.strip()] for stream in ("stdout", "stderr"))
+    return said[-REMARKS:] + (report[:REPORT] + report[max(REPORT, len(report) - REMARKS) :])
 
 
 def count_program(count: Count, program: dict, build: str) -> None:
@@ -137,7 +139,7 @@ def write_last_run(root: Path, run: Path, count: Count, steps: list[Step], secon
         "load_at_end": float(load_now()),
         "processors": os.cpu_count(),
         "steps": [{"kind": step.kind, "name": step.name, "seconds": step.seconds} for step in steps],
-        "failures": [complaint for complaint, _ in count.complaints],
+        "failures": [{"what": complaint, "said": remarks} for complaint, remarks in count.complaints],
     }
     path = root / "build/last-run.json"
     path.with_suffix(".new").write_text(json.dumps(report, indent=1) + "\n")

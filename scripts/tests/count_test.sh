@@ -63,6 +63,13 @@ check "a program without a result fails" has "$said" "FAILED: silent (gcc) print
 check "both are counted" ends "$said" "1 passed, 2 failed, 0 skipped"
 
 began
+program caught ERROR 1 $'ok 1 - a' "$(printf '%s\n' 'x.c:1:2: runtime error: null pointer' '#0 '{a..z} '' '(test program exited with status code 1)')"
+said=$(counted)
+check "what a sanitizer has found is shown, which it says first" has "$said" "  x.c:1:2: runtime error: null pointer"
+check "and the last words behind it" has "$said" "  (test program exited with status code 1)"
+check "but not all between them" lacks "$said" "  #0 m"
+
+began
 printf '{"name": "half' > "$run/log"
 check "a log that cannot be read is a failure" ends "$(counted)" "0 passed, 1 failed, 0 skipped"
 began
