@@ -136,6 +136,20 @@ static void a_call_that_is_not_accepted_is_not_counted(void **state)
     assert_int_equal(client(CRPC_METHOD_ALL).started, 0);
 }
 
+/* Sleeps until a response comes: polls would only burn the time until a deadline. */
+static crpc_completion response_in_time(void)
+{
+    for (;;) {
+        fixture_poll(fixture.left);
+        for (int32_t i = 0; i < fixture.count; i++) {
+            if (fixture.completions[i].kind == CRPC_COMPLETION_RESPONSE) {
+                return fixture.completions[i];
+            }
+        }
+        assert_int_equal(crpc_wait(fixture.left, UINT64_C(60000000000)), CRPC_OK);
+    }
+}
+
 static void how_a_call_fails_is_counted(void **state)
 {
     (void)state;
@@ -166,9 +180,8 @@ static void how_a_call_fails_is_counted(void **state)
     op.user_data = 502;
     op.timeout_ns = 1;
     assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
-    do {
-        ended = fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
-    } while (ended.status != CRPC_E_TIMEOUT);
+    ended = response_in_time();
+    assert_int_equal(ended.status, CRPC_E_TIMEOUT);
     assert_int_equal(ended.user_data, 502);
     assert_int_equal(client(0).errors[-CRPC_E_TIMEOUT], 1);
     /* the endpoint is closed, and its counts stay */
