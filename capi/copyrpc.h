@@ -483,16 +483,32 @@ CRPC_API int32_t crpc_context_log(crpc_context *context, crpc_log_entry *entries
  * CRPC_OP_REGION, the payload is copied for that; if the region is another device's memory, the op gets CRPC_E_UNSUPPORTED. */
 #define CRPC_OP_IDEMPOTENT 0x8u
 
+/* Flag of CALL: `token` is the offset, from the start of `payload`, of a crpc_trace. The library copies it, and sends it ahead of the
+ * request; the peer gets it with crpc_request_get_trace. A peer that knows nothing of traces gets the request alone, and so does any peer
+ * if the request is so long that its ring has no room for 96 bytes more, which is what a trace takes there. With any of the flags of CALL
+ * above: with CRPC_OP_REGION, `payload` is for traces alone. Not with crpc_reserve. */
+#define CRPC_OP_TRACED 0x10u
+
+/* Whose call it is, for tracing: what of W3C Trace Context travels with a call (https://www.w3.org/TR/trace-context). The library reads
+ * none of it. */
+typedef struct crpc_trace {
+    uint8_t trace_id[16];
+    uint8_t span_id[8];  /* the caller's span: the parent of what is done for its request */
+    uint8_t flags;       /* trace-flags: bit 0 = sampled, bit 1 = the trace id is random */
+    uint8_t reserved[7]; /* zero */
+} crpc_trace;
+
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
     uint8_t opcode;           /* CRPC_OP_* */
-    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION, CRPC_OP_IDEMPOTENT */
+    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION, CRPC_OP_IDEMPOTENT, CRPC_OP_TRACED */
     uint16_t method;          /* CALL: any number; the peer's completion shows it */
     int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it.
                                * DROP: 0 or CRPC_E_NOT_STARTED */
     crpc_endpoint endpoint;   /* all opcodes */
     uint64_t user_data;       /* all opcodes: any number; the op's completion shows it */
-    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls */
+    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls. CALL: with
+                               * CRPC_OP_TRACED */
     uint64_t payload_offset;  /* CALL, REPLY: from the start of the payload, or of `region` */
     uint32_t payload_bytes;   /* CALL, REPLY: may be 0 */
     uint32_t reply_bytes_max; /* CALL: length of the longest reply that the peer may send */
@@ -686,6 +702,13 @@ CRPC_API int32_t crpc_context_arm(crpc_context *context);
  * read it); CRPC_E_TOO_BIG if buffer_bytes is too small. */
 CRPC_API int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, void *buffer,
                              uint64_t buffer_bytes);
+
+/* Gets the trace that came with an open request: one whose REPLY or DROP has not been accepted yet. `token` is the request's. For the
+ * context's thread. Does not block.
+ * Returns CRPC_OK; CRPC_E_NOT_FOUND: the caller has sent none; CRPC_E_STALE: there is no such endpoint, or the request is not open;
+ * CRPC_E_INVALID. Source of the format: W3C Trace Context, https://www.w3.org/TR/trace-context. */
+CRPC_API int32_t crpc_request_get_trace(crpc_context *context, crpc_endpoint endpoint,
+                                        uint64_t token, crpc_trace *trace);
 
 /* Reserves room in the send ring for the payload of `op`, a CALL or REPLY. The caller writes the
  * payload there, and crpc_commit sends it without another copy. payload_bytes of the op is the size

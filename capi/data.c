@@ -10,14 +10,33 @@
 
 #define POLL_CAPACITY_MAX (1u << 20)
 
-/* An op that is not what most are: its message may have to follow one-sided ops, or its payload is in a region. */
+/* Copies the trace of an op. Returns false if there is none. */
+static bool read_trace(const crpc_op *op, const uint8_t *payload, uint64_t payload_bytes,
+                       crpc_trace *trace)
+{
+    if (op->token > payload_bytes || payload_bytes - op->token < sizeof(*trace)) {
+        return false;
+    }
+    memcpy(trace, payload + op->token, sizeof(*trace));
+    return op_trace_valid(trace);
+}
+
+/* An op that is not what most are: it has a trace, its message may have to follow one-sided ops, or its payload is in a region. */
 static __attribute__((cold, noinline)) int32_t
 submit_unusual(const crpc_context *context, struct rpc_endpoint *endpoint, const crpc_op *theirs,
                const uint8_t *payload, uint64_t payload_bytes)
 {
     crpc_op op = *theirs;
     struct region *region = NULL;
-    const bool call = op.opcode == CRPC_OP_CALL;
+    crpc_trace trace;
+    const bool call = op.opcode == CRPC_OP_CALL, traced = call && op.flags & CRPC_OP_TRACED;
+    if (traced) {
+        if (!read_trace(&op, payload, payload_bytes, &trace)) {
+            return CRPC_E_INVALID;
+        }
+        op.flags &= (uint8_t)~CRPC_OP_TRACED;
+        op.token = 0;
+    }
     const uint8_t flags = call ? op.flags & (uint8_t)~CRPC_OP_IDEMPOTENT : op.flags;
     const bool in_region = flags == CRPC_OP_REGION && theirs->region.bits != 0;
     if (in_region) {
@@ -32,12 +51,17 @@ submit_unusual(const crpc_context *context, struct rpc_endpoint *endpoint, const
     if (!valid || !op_payload_fits(&op, payload_bytes)) {
         return CRPC_E_INVALID;
     }
+    if (traced) {
+        op.flags |= CRPC_OP_TRACED;
+        op.token = (uint64_t)(uintptr_t)&trace;
+    }
     if (in_region) {
         return region ? rpc_gather(endpoint, &op, &region->payloads) : CRPC_E_STALE;
     }
     return theirs->flags & CRPC_OP_AFTER ? rpc_after(endpoint, &op, payload + op.payload_offset)
-           : call                        ? rpc_call(endpoint, &op, payload + op.payload_offset)
-                                         : rpc_reply(endpoint, &op, payload + op.payload_offset);
+           : traced ? rpc_trace_call(endpoint, &op, payload + op.payload_offset)
+           : call   ? rpc_call(endpoint, &op, payload + op.payload_offset)
+                    : rpc_reply(endpoint, &op, payload + op.payload_offset);
 }
 
 static inline int32_t submit_one(const crpc_context *context, struct rpc_endpoint *endpoint,
@@ -414,6 +438,16 @@ int32_t crpc_retain(crpc_context *context, const crpc_completion *completion, vo
         memcpy(buffer, (const void *)(uintptr_t)completion->payload, completion->payload_bytes);
     }
     return (int32_t)completion->payload_bytes;
+}
+
+int32_t crpc_request_get_trace(crpc_context *context, crpc_endpoint endpoint, uint64_t token,
+                               crpc_trace *trace)
+{
+    if (!context || !trace) {
+        return CRPC_E_INVALID;
+    }
+    struct rpc_endpoint *object = endpoint_of(context, endpoint);
+    return object ? rpc_request_trace(object, token, trace) : CRPC_E_STALE;
 }
 
 /* ---- Writing in place ------------------------------------------------------------------------ */

@@ -145,7 +145,7 @@ static void a_server_hears_of_its_callers(void **state)
     assert_int_equal(fixture_submit(fixture.right, &drop, NULL, 0), CRPC_E_INVALID);
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     assert_int_equal(crpc_endpoint_get_info(fixture.left, fixture.left_endpoint, &info), CRPC_OK);
-    assert_int_equal(info.features, 0x2);
+    assert_int_equal(info.features, 0x6); /* docs/wire.md: deadlines and traces */
 }
 
 static void a_deadline_is_never_early(void **state)

@@ -68,7 +68,7 @@ static void flags_and_statuses(void **state)
                 (bit == 0 && (opcode == CRPC_OP_REPLY || opcode == CRPC_OP_DROP)) ||
                 (bit == 1 && (opcode == CRPC_OP_REPLY ||
                               opcode == CRPC_OP_CALL)) || /* CRPC_OP_REGION needs a region */
-                (bit == 3 && opcode == CRPC_OP_CALL);
+                ((bit == 3 || bit == 4) && opcode == CRPC_OP_CALL);
             if (!known) {
                 expect_invalid((crpc_op){.opcode = opcode,
                                          .flags = (uint8_t)(1u << bit),

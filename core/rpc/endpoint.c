@@ -219,6 +219,7 @@ static void detach(struct link *link)
     rpc_arena_destroy(endpoint);
     rpc_grow_destroy(endpoint);
     ring_destroy(&endpoint->out.staging, endpoint->engine->nic);
+    rpc_traces_free(endpoint);
     sparse_free(endpoint->owed.slots, endpoint->owed.slot_count, sizeof(*endpoint->owed.slots));
     sparse_free(endpoint->sent.replies, endpoint->owed.slot_count, sizeof(*endpoint->sent.replies));
     free(endpoint->sent.batches);
@@ -511,7 +512,7 @@ const struct link_service rpc_service = {
     .number = LINK_SERVICE_CALLS,
     .version_min = WIRE_VERSION_MIN,
     .version_max = WIRE_VERSION_MAX,
-    .features = WIRE_FEATURE_LANE | WIRE_FEATURE_DEADLINES,
+    .features = WIRE_FEATURE_LANE | WIRE_FEATURE_DEADLINES | WIRE_FEATURE_TRACES,
     .handle_kind = HANDLE_ENDPOINT,
     .create = create,
     .prepare = prepare,

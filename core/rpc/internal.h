@@ -10,6 +10,7 @@
  *   run.c       messages of one kind, one behind the other: sent and received; run.h: shared with receive.c
  *   calls.c     call slots, deadlines, cancel
  *   abandon.c   telling the peer whose requests nobody waits for any more
+ *   trace.c     telling the peer whose call a request is, for tracing
  *   endpoint.c  the link's service: memory, failure, draining, close
  *   body.c      its hello, and what the peer's asks for
  *   leave.c     disconnecting with FIN; the keepalive
@@ -460,6 +461,7 @@ struct rpc_endpoint {
     struct metrics_group *metrics; /* NULL = it has counted nothing */
     int32_t bar;                   /* CRPC_OK, or why no call can be sent now */
     struct rpc_lasting *lasting;   /* NULL: its end is its end */
+    struct rpc_trace *traces;      /* owed.slot_count of them; NULL = the peer has sent none */
     struct link_progress progress;
 };
 static_assert(offsetof(struct rpc_endpoint, link) == 0, "a handle's object is the link");
@@ -771,6 +773,21 @@ struct rpc_header;
 /* The peer's word. Returns NULL, or what is wrong with it. *given: whether *completion is one. */
 const char *rpc_abandon_take_word(struct rpc_endpoint *endpoint, const struct rpc_header *header,
                                   crpc_completion *completion, bool *given);
+
+/* trace.c. Of an op with CRPC_OP_TRACED, `token` is the address of the trace. */
+/* Returns true if the hellos of both sides say that traces are told. */
+static inline bool rpc_traces_selected(const struct rpc_endpoint *endpoint)
+{
+    return (endpoint->link.peer.features & WIRE_FEATURE_TRACES) != 0;
+}
+/* What its trace is charged, besides the call. 0: it has none, or none that the peer is told. */
+uint64_t rpc_trace_charge(const struct rpc_endpoint *endpoint, const crpc_op *op);
+/* Writes it into the open batch, ahead of the call, which is possible. */
+void rpc_trace_say(struct rpc_endpoint *endpoint, const crpc_op *op);
+/* The peer's word. Returns NULL, or what is wrong with it. */
+const char *rpc_trace_take_word(struct rpc_endpoint *endpoint, const struct rpc_header *header,
+                                const uint8_t *payload);
+void rpc_traces_free(struct rpc_endpoint *endpoint);
 
 /* body.c */
 /* For link_service. */

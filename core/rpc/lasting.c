@@ -66,6 +66,10 @@ struct rpc_kept *rpc_lasting_keep(struct rpc_lasting *lasting, const crpc_op *op
         return NULL;
     }
     kept->op = *op;
+    if (op->flags & CRPC_OP_TRACED) {
+        memcpy(&kept->trace, (const void *)(uintptr_t)op->token, sizeof(kept->trace));
+        kept->op.token = (uint64_t)(uintptr_t)&kept->trace;
+    }
     if (op->payload_bytes > 0) {
         memcpy(kept->payload, payload, op->payload_bytes);
     }

@@ -22,6 +22,7 @@ struct rpc_kept {
     struct rpc_kept *made_before;
     struct rpc_lasting *lasting;
     crpc_op op;
+    crpc_trace trace;     /* with CRPC_OP_TRACED */
     uint64_t deadline_ns; /* 0 = none */
     /* in_flight: */
     uint64_t request_end; /* out.request_produced behind it */

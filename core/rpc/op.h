@@ -73,4 +73,11 @@ static inline bool op_cancel_valid(const crpc_op *op)
             op->reply_bytes_max | op->timeout_ns | op->region.bits) == 0;
 }
 
+/* Of an op with CRPC_OP_TRACED. */
+static inline bool op_trace_valid(const crpc_trace *trace)
+{
+    static const uint8_t zeros[sizeof(trace->reserved)];
+    return memcmp(trace->reserved, zeros, sizeof(zeros)) == 0;
+}
+
 #endif

@@ -494,6 +494,9 @@ static const char *word_fault(struct rpc_endpoint *endpoint, uint64_t *bytes, st
         output->next += given;
         return fault;
     }
+    if (kind == WIRE_TRACE && rpc_traces_selected(endpoint)) {
+        return rpc_trace_take_word(endpoint, &header, place + WIRE_HEADER_BYTES);
+    }
     if ((endpoint->lane.lane || kind >= WIRE_WANT) &&
         (header.call_id | header.limit_or_status | rpc_header_method(header))) {
         return "a word has reserved bits set";

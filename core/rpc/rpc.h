@@ -80,6 +80,10 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Sends batches that have nothing to wait for. */
 void rpc_submit_end(struct rpc_engine *engine);
+/* As rpc_call, for a CALL with CRPC_OP_TRACED: op->token is the address of its crpc_trace. So it is for rpc_after and rpc_gather. */
+int32_t rpc_trace_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+/* Gets the trace of an open request. Returns CRPC_OK; CRPC_E_STALE: it is not open; CRPC_E_NOT_FOUND: it has none. */
+int32_t rpc_request_trace(struct rpc_endpoint *endpoint, uint64_t token, crpc_trace *trace);
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address);
 int32_t rpc_commit(struct rpc_endpoint *endpoint, uint32_t payload_bytes);

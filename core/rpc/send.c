@@ -34,11 +34,14 @@ __attribute__((cold, noinline)) int32_t rpc_refuse(struct rpc_endpoint *endpoint
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* Whether a call can be sent now: as rpc_call_possible, also on an endpoint that takes no call that way. */
+/* Whether a call can be sent now: as rpc_call_possible, also on an endpoint that takes no call that way, and with its trace. */
 static inline bool call_sendable(const struct rpc_endpoint *endpoint, const crpc_op *op)
 {
-    return likely(endpoint->bar == CRPC_OK && endpoint->out.batch_messages != WIRE_MESSAGES_MAX) &&
-           rpc_call_fits(endpoint, wire_charge(op->payload_bytes),
+    const uint64_t trace = rpc_trace_charge(endpoint, op);
+    const uint32_t messages = trace ? 2 : 1;
+    return likely(endpoint->bar == CRPC_OK &&
+                  endpoint->out.batch_messages <= WIRE_MESSAGES_MAX - messages) &&
+           rpc_call_fits(endpoint, wire_charge(op->payload_bytes) + trace,
                          wire_charge(op->reply_bytes_max));
 }
 
@@ -54,6 +57,7 @@ static __attribute__((cold, noinline)) int32_t call_impossible(struct rpc_endpoi
     if (charge > endpoint->peer.request_bytes_max || allowance > endpoint->calls.reply_budget_max) {
         return CRPC_E_TOO_BIG;
     }
+    charge += rpc_trace_charge(endpoint, op);
     const bool room = endpoint->calls.first_free || calls_make_room(endpoint, 1) > 0;
     if (room) {
         rpc_grow_for(endpoint, charge, allowance);
@@ -202,6 +206,9 @@ int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 
 uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
+    if (op->opcode == CRPC_OP_CALL && unlikely(op->flags & CRPC_OP_TRACED)) {
+        rpc_trace_say(endpoint, op);
+    }
     uint8_t *place = rpc_next_place(endpoint);
     if (op->opcode == CRPC_OP_CALL) {
         book_call(endpoint, op, place);
@@ -245,6 +252,7 @@ void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
 
 int32_t rpc_reserve(struct rpc_endpoint *endpoint, const crpc_op *op, void **address)
 {
+    assert(!(op->flags & CRPC_OP_TRACED)); /* a trace would lie where the payload is written */
     if (endpoint->lasting && op->opcode == CRPC_OP_CALL && rpc_lasting_refuses(endpoint->lasting)) {
         return CRPC_E_AGAIN;
     }
@@ -371,7 +379,7 @@ static inline void send_batch(struct rpc_endpoint *endpoint, bool fin)
             queue_pair, transfer, NIC_POST_RING | (signaled ? NIC_POST_SIGNALED : 0));
     }
 
-    if (unlikely(endpoint->out.batch_messages == WIRE_MESSAGES_MAX) && endpoint->link.refused) {
+    if (unlikely(endpoint->out.batch_messages >= WIRE_MESSAGES_MAX - 1) && endpoint->link.refused) {
         link_report(&endpoint->link, LINK_EVENT_ROOM);
     }
     endpoint->out.batch_messages = 0;

@@ -71,6 +71,7 @@ static inline uint64_t wire_request_share(uint64_t share_max, uint64_t bytes_max
 #define WIRE_FEATURE_LANE 0x1u /* the two sides have a lane */
 /* Requests say how long their callers wait, abandoned ones are told of, and a drop may say that nothing was begun. */
 #define WIRE_FEATURE_DEADLINES 0x2u
+#define WIRE_FEATURE_TRACES 0x4u /* a request may have a trace */
 
 #define WIRE_MAILBOX_CLOSING 0x1u
 
@@ -128,6 +129,9 @@ static_assert(sizeof(struct wire_batch) == WIRE_BATCH_HEADER_BYTES &&
 /* With WIRE_FEATURE_DEADLINES: nobody waits for the response of this request any more. A header alone, with the call id and
  * the status that the call has ended with. */
 #define WIRE_ABANDONED 14u
+
+/* With WIRE_FEATURE_TRACES: a crpc_trace. The next request, if it has this call id, is part of what it says. */
+#define WIRE_TRACE 15u
 
 /* In the immediate of the batch with MOVED. */
 #define WIRE_IMMEDIATE_MOVED 0x80000000u

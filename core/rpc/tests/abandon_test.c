@@ -357,7 +357,7 @@ static void an_older_peer_is_told_nothing(void **state)
         pair_connect(&pair, &options, &options);
         crpc_endpoint_info info;
         rpc_endpoint_info(end_of(1 - older), &info);
-        assert_int_equal(info.features, 0);
+        assert_int_equal(info.features, WIRE_FEATURE_TRACES);
         assert_int_equal(call(1, 16, 2 * MS), CRPC_OK);
         const crpc_completion request = take_request();
         assert_int_equal(request.user_data, 0);

@@ -444,15 +444,18 @@ static void no_endpoint_is_used_up(void **state)
     close_pair();
 }
 
+#define WORDS_MAX 128u
+
 int main(void)
 {
-    static char names[3][64][96];
-    static struct words words[64];
+    static char names[3][WORDS_MAX][96];
+    static struct words words[WORDS_MAX];
     static void (*const tests_of[3])(void **) = {malformed_behind_an_end, malformed_before_an_end,
                                                  malformed_before_a_close};
     static const char *const texts[3] = {"behind an end", "before an end", "before a close"};
-    struct CMUnitTest tests[3 * 64 + 3] = {0};
+    struct CMUnitTest tests[3 * WORDS_MAX + 3] = {0};
     size_t count = 0;
+    assert(malformed_count + SEVERAL <= WORDS_MAX);
     for (size_t i = 0; i < malformed_count + SEVERAL; i++) {
         if (i < malformed_count) {
             words[i].malformed = &malformed[i];

@@ -27,7 +27,8 @@ static void both_sides_have_a_lane(void **state)
     for (uint32_t side = 0; side < 2; side++) {
         assert_int_equal(rpc_lane_bar(lanes_of(&lanes, side)), CRPC_OK);
         rpc_endpoint_info(lanes_of(&lanes, side), &info);
-        assert_int_equal(info.features, WIRE_FEATURE_LANE | WIRE_FEATURE_DEADLINES);
+        assert_int_equal(info.features,
+                         WIRE_FEATURE_LANE | WIRE_FEATURE_DEADLINES | WIRE_FEATURE_TRACES);
     }
     pair_round_trip(&lanes.pair, 0);
 }
@@ -65,7 +66,7 @@ static void a_peer_without_one(void **state)
             assert_int_equal(lanes_after(pair->endpoint[side][number]), CRPC_E_UNSUPPORTED);
             crpc_endpoint_info info;
             rpc_endpoint_info(pair->endpoint[side][number], &info);
-            assert_int_equal(info.features, WIRE_FEATURE_DEADLINES);
+            assert_int_equal(info.features, WIRE_FEATURE_DEADLINES | WIRE_FEATURE_TRACES);
         }
         pair_round_trip(pair, number);
     }

@@ -11,6 +11,7 @@ MUTATIONS = [
     ("what may have been done is done again", "lasting.c",
      "!call || lasting->ending || !(unsent || kept->op.flags & CRPC_OP_IDEMPOTENT)", "!call || lasting->ending"),
     ("what was sent counts as not sent", "lasting.c", "kept->request_end > endpoint->out.request_sent;", "true;"),
+    ("a call that waits has its trace no more", "lasting.c", "        kept->op.token = (uint64_t)(uintptr_t)&kept->trace;\n", ""),
     ("an idempotent call ends with its connection", "lasting.c", "!(unsent || kept->op.flags & CRPC_OP_IDEMPOTENT)", "!unsent"),
     ("a call that has ended is sent again", "lasting.c", "return call->call_id == kept->call_id && call_live(call) ? call : NULL;", "return call;"),
     ("the deadline of a call that waits again goes on", "lasting.c",

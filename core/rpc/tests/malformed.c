@@ -98,6 +98,19 @@ SPOIL(abandoned_with_a_method, ABANDON(batch->second, 3); batch->second.method =
 SPOIL(abandoned_with_bytes, ABANDON(batch->second, 3); batch->second.payload_bytes = 8)
 SPOIL(abandoned_with_time, ABANDON(batch->second, 3); batch->second.zero = 1)
 SPOIL(abandoned_beyond_its_slots, ABANDON(batch->second, 16))
+#define TRACE(id)                                                                                  \
+    batch->second =                                                                                \
+        (struct wire_message){.payload_bytes = 32, .call_id = (id), .kind = WIRE_TRACE};           \
+    memset(batch->rest, 0, sizeof(batch->rest));                                                   \
+    batch->header.bytes += 32;                                                                     \
+    batch->bytes += 32;                                                                            \
+    batch->immediate++
+SPOIL(trace_too_short, TRACE(4); batch->second.payload_bytes = 31)
+SPOIL(trace_with_a_status, TRACE(4); batch->second.limit_or_status = 1)
+SPOIL(trace_with_a_method, TRACE(4); batch->second.method = 1)
+SPOIL(trace_with_time, TRACE(4); batch->second.zero = 1)
+SPOIL(trace_beyond_its_slots, TRACE(16))
+SPOIL(trace_with_reserved_bytes, TRACE(4); batch->rest[15] = 1)
 SPOIL(index_beyond_its_slots, batch->first.call_id = 16)
 SPOIL(index_in_use, batch->second.call_id = batch->first.call_id | 5u << 20)
 SPOIL(allowance_beyond_its_ring, batch->first.limit_or_status = 4000)
@@ -151,6 +164,12 @@ const struct malformed malformed[] = {
     REQUESTS(abandoned_with_bytes),
     REQUESTS(abandoned_with_time),
     REQUESTS(abandoned_beyond_its_slots),
+    REQUESTS(trace_too_short),
+    REQUESTS(trace_with_a_status),
+    REQUESTS(trace_with_a_method),
+    REQUESTS(trace_with_time),
+    REQUESTS(trace_beyond_its_slots),
+    REQUESTS(trace_with_reserved_bytes),
     REQUESTS(index_beyond_its_slots),
     REQUESTS(index_in_use),
     REQUESTS(allowance_beyond_its_ring),

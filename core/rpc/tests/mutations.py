@@ -64,6 +64,10 @@ MUTATIONS = [
      "&endpoint->failing_link);\n    }\n}\n\nstatic void abandoned"),
     ("events of links ask for no attention", "link/events.c", "    link->group->attention = true;\n}\n\n/* ---- Giving", "}\n\n/* ---- Giving"),
     ("a poll that leaves something forgets it", "poll.c", "engine->links.attention = rest_waits(engine);", "engine->links.attention = false;"),
+    ("traces are not charged", "trace.c", "    endpoint->out.request_produced += charge;\n", ""),
+    ("traces ignore the request limit", "send.c", "wire_charge(op->payload_bytes) + trace,", "wire_charge(op->payload_bytes),"),
+    ("a trace is of the call before", "trace.c", "free->call_id + (1u << WIRE_CALL_INDEX_BITS)", "free->call_id"),
+    ("a trace is of the request before", "trace.c", "endpoint->owed.token_sequence + 1;", "endpoint->owed.token_sequence;"),
     ("abandoned calls are not charged", "abandon.c", "        endpoint->out.request_produced += wire_charge(0);\n", ""),
     ("abandoned calls ignore the request limit", "abandon.c",
      "    return endpoint->out.request_produced + wire_charge(0) <= endpoint->out.request_limit;", "    return endpoint != NULL;"),
@@ -151,7 +155,7 @@ MUTATIONS = [
     ("payloads stay in use when their connection has ended", "endpoint.c", "    rpc_gather_end_all(endpoint);\n", ""),
 ]
 
-PROGRAMS = ["simulate.c", "sim_act.c", "sim_arena.c", "sim_check.c", "sim_gather.c", "sim_lane.c", "sim_world.c"]
+PROGRAMS = ["simulate.c", "sim_act.c", "sim_arena.c", "sim_check.c", "sim_gather.c", "sim_lane.c", "sim_trace.c", "sim_world.c"]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
  *   sim_lane.c     the same of lanes
  *   sim_gather.c   payloads from regions
  *   sim_arena.c    payloads that land in arenas
+ *   sim_trace.c    calls with traces
  *   simulate.c     episodes, command line, TAP
  */
 #ifndef CORE_RPC_TESTS_SIM_H
@@ -43,8 +44,10 @@ struct sim_call {
     bool delivered; /* to the peer's application */
     bool replied;
     bool completed;
-    bool abandoned;  /* as the peer was told */
-    bool may_vanish; /* it has not left at once, and its payload would go to an arena */
+    bool abandoned;   /* as the peer was told */
+    bool told;        /* its trace goes with it, if the peer takes that */
+    bool told_placed; /* likewise, if its payload goes to an arena */
+    bool may_vanish;  /* it has not left at once, and its payload would go to an arena */
     int32_t status;
     uint32_t after_slot; /* what the peer's box must have there at least when the call comes */
     uint64_t after;      /* 0 = anything */
@@ -196,6 +199,7 @@ enum sim_count {
     SIM_ABANDONED,
     SIM_NOT_STARTED,
     SIM_DYNAMIC_CALLS,
+    SIM_TRACED,
     SIM_COUNTS
 };
 
@@ -214,6 +218,7 @@ struct sim {
     struct random_generator lane_random;
     struct random_generator run_random; /* whether ops come one by one */
     struct random_generator age_random; /* which engines are older */
+    struct random_generator trace_random;
     struct random_generator gather_random;
     uint32_t gather_percent; /* of the messages */
     int gather_fd;
@@ -260,6 +265,15 @@ bool sim_gather_wanted(struct sim *sim);
 int32_t sim_gather_submit(struct sim_side *side, const crpc_op *op, const void *bytes);
 /* An op has completed: its payload may change. */
 void sim_gather_done(struct sim_side *side, uint8_t opcode, uint64_t user_data);
+
+/* sim_trace.c */
+/* The call that the side makes next may get a trace. */
+void sim_trace_choose(struct sim_side *side, crpc_op *op);
+/* As rpc_call, with its trace if it has one. */
+int32_t sim_trace_call(struct sim_side *side, const crpc_op *op, const void *payload);
+void sim_trace_book(const struct sim_side *side, const crpc_op *op, struct sim_call *call);
+/* A request has come, which is this call of the peer's. */
+void sim_trace_request(struct sim_side *side, uint32_t number, const crpc_completion *completion);
 
 /* sim_arena.c */
 void sim_arena_choose(struct sim *sim, uint64_t seed);

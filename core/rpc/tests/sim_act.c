@@ -179,6 +179,7 @@ static void call(struct sim *sim, struct sim_side *side)
     while (count-- > 0 && side->call_count < SIM_CALLS_MAX) {
         crpc_op op = choose_call(sim, side);
         const bool large = sim_arena_choose_bytes(side, &op);
+        sim_trace_choose(side, &op);
         if (op.payload_bytes <= sizeof(payload)) {
             simulation_fill(payload, op.payload_bytes, sim_key(side, side->call_count, false));
         }
@@ -188,6 +189,7 @@ static void call(struct sim *sim, struct sim_side *side)
                              : sim_lane_call(side, &op, payload, &after);
         if (status == CRPC_OK) {
             struct sim_call *booked = book_call(side, &op);
+            sim_trace_book(side, &op, booked);
             booked->after_slot = after.after_slot;
             booked->after = after.after;
             booked->may_vanish = side->endpoint->gather.waits && side->endpoint->gather.placed;

@@ -123,6 +123,7 @@ static void take_request(struct sim *sim, struct sim_engine *engine, struct sim_
     }
     book->delivered = true;
     sim_lane_request(side, book);
+    sim_trace_request(side, number, completion);
     keep_view(sim, engine, side, completion, sim_key(side->peer, number, false), "request");
     if (side->request_count == SIM_REQUESTS_MAX) {
         simulation_fail(&sim->base, "more requests are open than there are call slots");

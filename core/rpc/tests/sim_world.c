@@ -53,7 +53,8 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
         return;
     }
     engine->engine->features_left_out =
-        random_percent(&sim->age_random, 15) ? WIRE_FEATURE_DEADLINES : 0;
+        (random_percent(&sim->age_random, 15) ? WIRE_FEATURE_DEADLINES : 0) |
+        (random_percent(&sim->trace_random, 15) ? WIRE_FEATURE_TRACES : 0);
     if (sim->late.one_in > 0) {
         late_times_add(&sim->late, &engine->cm);
         engine->engine->links.cm = &engine->cm;
@@ -230,6 +231,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim_arena_choose(sim, sim->base.seed ^ 0x6172656e);
     random_seed(&sim->run_random, sim->base.seed ^ 0x72756e73);
     random_seed(&sim->age_random, sim->base.seed ^ 0x616765);
+    random_seed(&sim->trace_random, sim->base.seed ^ 0x7472616365);
     sim->abrupt = sim->late.one_in > 0 && random_percent(&sim->late.random, 20);
     sim->calm = random_percent(&sim->base.random, 60);
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX);

@@ -157,6 +157,7 @@ int main(int argc, char **argv)
                                         "windows given back",
                                         "requests abandoned",
                                         "calls not started",
+                                        "requests with a trace",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};

@@ -31,6 +31,7 @@ struct call {
     bool timed;
     bool canceled;
     bool too_big;
+    bool traced;
     uint32_t done;      /* by servers */
     uint32_t completed; /* at the client */
     int32_t status;
@@ -166,6 +167,34 @@ static struct rpc_endpoint *find(const struct sim *sim, uint32_t side, uint64_t 
     return link ? endpoint_of_link(link) : NULL;
 }
 
+/* ---- Traces ------------------------------------------------------------------------------------ */
+
+/* Each third call has one. */
+static bool traced(uint32_t number)
+{
+    return number % 3 == 0;
+}
+
+static crpc_trace trace_of(uint32_t number)
+{
+    crpc_trace trace = {.flags = 1};
+    memcpy(trace.trace_id, &number, sizeof(number));
+    memcpy(trace.span_id, &number, sizeof(number));
+    return trace;
+}
+
+static void check_trace(struct sim *sim, const crpc_completion *done, uint32_t number)
+{
+    const crpc_trace expected = trace_of(number);
+    crpc_trace trace;
+    const int32_t status =
+        rpc_request_trace(find(sim, 1, done->endpoint.bits), done->token, &trace);
+    const bool own = status == CRPC_OK && memcmp(&trace, &expected, sizeof(trace)) == 0;
+    if (sim->calls[number].traced ? !own : status != CRPC_E_NOT_FOUND) {
+        simulation_fail(&sim->base, "call %u has not its own trace", number);
+    }
+}
+
 /* ---- Servers ----------------------------------------------------------------------------------- */
 
 static void answer(struct sim *sim, const struct held *held, uint8_t opcode)
@@ -197,6 +226,7 @@ static void take_request(struct sim *sim, const crpc_completion *done)
         simulation_fail(&sim->base, "a request is not as it was sent: %u", held.number);
         return;
     }
+    check_trace(sim, done, held.number);
     if (sim->draining) {
         answer(sim, &held, CRPC_OP_DROP);
         return;
@@ -367,14 +397,24 @@ static void act_call(struct sim *sim)
     }
     const crpc_op op = make_op(sim, payload);
     const bool alone = !op.flags && !op.timeout_ns && draw(sim, 2);
+    const uint32_t number = (uint32_t)op.user_data;
     int32_t status;
     if (alone) {
         rpc_call_alone(endpoint, &op, payload, &status);
+    } else if (traced(number)) {
+        crpc_trace trace = trace_of(number);
+        crpc_op with_trace = op;
+        with_trace.flags |= CRPC_OP_TRACED;
+        with_trace.token = (uint64_t)(uintptr_t)&trace;
+        sim->calls[number].traced = true;
+        status = rpc_trace_call(endpoint, &with_trace, payload);
+        memset(&trace, 0xff, sizeof(trace));
+        rpc_submit_end(sim->engine[0]);
     } else {
         status = rpc_call(endpoint, &op, payload);
         rpc_submit_end(sim->engine[0]);
     }
-    note(sim, client, (uint32_t)op.user_data, status);
+    note(sim, client, number, status);
 }
 
 static void act_reserve(struct sim *sim)
