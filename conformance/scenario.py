@@ -21,7 +21,7 @@ CONNECTING = [kind + verb for kind in ("", "channel_", "queue_") for verb in ("c
 KEYS = {"response": ("id",), "connected": ("endpoint",), "disconnected": ("endpoint",), "reconnecting": ("endpoint",),
         "connect_request": ("listener", "token", "private"), "request": ("endpoint", "method", "length", "checksum"), "sent": ("id",),
         "received": ("id",), "rail": ("endpoint", "rail"), "completed": ("id",), "taken": ("id",), "room": ("endpoint",),
-        "granted": ("id",), "revoked": ("id",), "low": ("endpoint",), "matched": ("id",)}
+        "granted": ("id",), "revoked": ("id",), "low": ("endpoint",), "matched": ("id",), "stopped": ("listener",)}
 # What queue_address tells, and queue_join_address and target_open need.
 ADDRESS = ("queue_pair_number", "packet_sequence_number", "link", "mtu_bytes", "lid", "gid")
 # What belongs to an op, and is known by its number.

@@ -173,7 +173,54 @@ static int32_t do_listen(struct thing *made)
     crpc_listener handle = {0};
     int32_t status = crpc_listener_open(context, text("address"), &options, &handle, NULL);
     made->bits = handle.bits;
+    made->service = number("service") ? made : NULL;
     return status == CRPC_OK ? tell_listener(handle) : status;
+}
+
+/* Listeners that are served: as in a program, peers are accepted, and their ends are nobody's concern. */
+
+static void tell_stopped(struct thing *service)
+{
+    if (service->stops && service->connections == 0) {
+        json_t *event = event_new("stopped");
+        put_text(event, "listener", service->name);
+        put_status(event, CRPC_OK);
+        event_tell(event);
+    }
+}
+
+static int32_t do_stop(struct thing *service)
+{
+    const uint64_t limit = nanoseconds("timeout_ms");
+    const int32_t left =
+        crpc_listener_drain(context, (crpc_listener){service->bits}, limit ? limit : CRPC_FOREVER);
+    service->stops = 1;
+    tell_stopped(service);
+    return left < 0 ? left : CRPC_OK;
+}
+
+static void accept_for(struct thing *service, crpc_endpoint endpoint)
+{
+    struct thing *connection = thing_add("", endpoint.bits);
+    const crpc_endpoint_options options = {.struct_size = sizeof(options),
+                                           .user_data = (uintptr_t)connection};
+    connection->service = service;
+    service->connections += crpc_endpoint_accept(context, endpoint, &options, NULL) == CRPC_OK;
+}
+
+/* A connection of a service has come, or has gone. */
+static void take_change(const struct thing *connection, const crpc_completion *done)
+{
+    struct thing *service = connection->service;
+    if (done->kind == CRPC_COMPLETION_CONNECTED && done->status == CRPC_OK) {
+        if (service->stops) {
+            crpc_endpoint_disconnect(context, done->endpoint, CRPC_FOREVER);
+        }
+        return;
+    }
+    crpc_endpoint_close(context, done->endpoint);
+    service->connections--;
+    tell_stopped(service);
 }
 
 /* connect, accept, blob: what makes an endpoint. */
@@ -474,6 +521,8 @@ static int32_t run(const char *verb, const char **unknown)
         return crpc_endpoint_close(context, endpoint);
     } else if (IS("listener")) {
         return tell_listener(listener);
+    } else if (it && IS("stop")) {
+        return do_stop(it);
     } else if (IS("close_listener")) {
         return crpc_listener_close(context, listener);
     } else if (IS("call")) {
@@ -542,6 +591,12 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
     struct thing *request = thing_add("", done->endpoint.bits);
     request->token = done->token;
     request->waits_ns = done->user_data;
+    if (endpoint->service && endpoint->service->stops) {
+        const crpc_op op = answer_op(request, CRPC_OP_DROP, CRPC_E_NOT_STARTED, 0);
+        submit(&op, NULL);
+        things_count--;
+        return;
+    }
     if (*endpoint->mode) {
         crpc_op op = answer_op(request, *endpoint->mode == 'd' ? CRPC_OP_DROP : CRPC_OP_REPLY,
                                *endpoint->mode == 'f' ? CRPC_STATUS_UNKNOWN
@@ -554,7 +609,7 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
     }
     int32_t placed = arenas_keep(endpoint, done, request);
     json_t *event = event_new("request");
-    put_text(event, "endpoint", endpoint->name);
+    put_text(event, "endpoint", (endpoint->service ? endpoint->service : endpoint)->name);
     put_text(event, "request", request->name);
     put_number(event, "method", done->method);
     put_number(event, "length", request->bytes);
@@ -573,8 +628,12 @@ static void take_abandoned(const crpc_completion *done)
     }
 }
 
-static void take_connect_request(const struct thing *listener, const crpc_completion *done)
+static void take_connect_request(struct thing *listener, const crpc_completion *done)
 {
+    if (listener->service) {
+        accept_for(listener, done->endpoint);
+        return;
+    }
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     char private[CRPC_QUEUE_PRIVATE_BYTES_MAX + 1] = "";
     struct thing *connection = thing_add("", done->endpoint.bits);
@@ -612,6 +671,9 @@ static void take(const crpc_completion *done)
         take_abandoned(done);
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
         take_connect_request((struct thing *)(uintptr_t)done->user_data, done);
+    } else if (thing->service && (done->kind == CRPC_COMPLETION_CONNECTED ||
+                                  done->kind == CRPC_COMPLETION_DISCONNECTED)) {
+        take_change(thing, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECTED) {
         thing->connected = done->status == CRPC_OK;
         tell_connection("connected", thing, done->status);

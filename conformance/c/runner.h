@@ -23,7 +23,11 @@ struct thing {
     uint64_t payload;  /* of a request, as its completion has it */
     uint64_t waits_ns; /* and how long its caller waits; 0 = for ever */
     uint32_t abandoned;
-    int connected;  /* an endpoint that reconnects is now */
+    int connected; /* an endpoint that reconnects is now */
+    /* A listener that is served, or one of the connections that have come by it: */
+    struct thing *service;
+    uint32_t connections; /* of the listener, that there are */
+    int stops;
     uint64_t arena; /* of an endpoint: where the places begin that it has lent */
     uint32_t place_bytes;
     crpc_op op; /* for which room was reserved */

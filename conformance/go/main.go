@@ -317,8 +317,11 @@ func (r *runner) obey(verb string, l line) (_ said, err error) {
 		}
 		return nil, errNoVerb
 	case door:
-		if verb == "close_listener" {
+		switch verb {
+		case "close_listener":
 			return nil, it.Close()
+		case "stop":
+			return nil, r.stop(it, l)
 		}
 		return describe(it)
 	case *copyrpc.ConnectRequest:

@@ -38,6 +38,9 @@ func (r *runner) listen(l line) (said, error) {
 		return listening(r, l["name"], listener, err, func(request *copyrpc.QueueRequest) []byte { return request.Info.Private })
 	}
 	listener, err := r.context.Listen(l["address"], l.options()...)
+	if _, ok := l["service"]; ok {
+		return r.service(l["name"], listener, err)
+	}
 	return listening(r, l["name"], listener, err, func(request *copyrpc.ConnectRequest) []byte { return request.Info.Token })
 }
 
@@ -70,6 +73,44 @@ func listening[Request any](r *runner, name string, listener doorOf[Request], er
 		}
 	})
 	return describe(listener)
+}
+
+// service is the life of a listener that is served, as a program does it.
+func (r *runner) service(name string, listener *copyrpc.Listener, err error) (said, error) {
+	if err != nil {
+		return nil, err
+	}
+	r.things.Store(name, listener)
+	r.begin(func() {
+		err := listener.Serve(r.ctx, func(ctx context.Context, request *copyrpc.Request) ([]byte, error) {
+			waits := make(chan struct{})
+			r.answered.Store(request, waits)
+			r.tellRequest(request, name, -1)
+			select {
+			case <-waits:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		if r.ctx.Err() == nil {
+			event("stopped", said{"listener": name, "status": statusOf(err)})
+		}
+	})
+	return describe(listener)
+}
+
+func (r *runner) stop(listener door, l line) error {
+	it, ok := listener.(*copyrpc.Listener)
+	if !ok {
+		return errNoVerb
+	}
+	ctx, cancel := r.limited(l)
+	r.begin(func() {
+		defer cancel()
+		it.Shutdown(ctx) // the end of Serve tells of it
+	})
+	return nil
 }
 
 func describe(listener door) (said, error) {
@@ -205,11 +246,16 @@ func (r *runner) inRegion(l line, offset int, data []byte) copyrpc.Buffer {
 	return buffer
 }
 
+// tellRequest tells of a request, and where it was placed.
+func (r *runner) tellRequest(request *copyrpc.Request, endpoint string, placed int) {
+	event("request", told(request.Payload).with(said{"endpoint": endpoint, "request": r.number(request), "method": request.Method,
+		"reply_max": request.ReplyBytesMax, "placed": placed}))
+}
+
 func (r *runner) take(it *peer, request *copyrpc.Request) {
 	mode, served := it.mode.Load().(string)
 	if !served {
-		event("request", told(request.Payload).with(said{"endpoint": it.name, "request": r.number(request), "method": request.Method,
-			"reply_max": request.ReplyBytesMax, "placed": it.arena.placed(request)}))
+		r.tellRequest(request, it.name, it.arena.placed(request))
 		return
 	}
 	defer request.Release()

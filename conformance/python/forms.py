@@ -13,6 +13,7 @@ import copyrpc
 FORMS = {"blocking": ["early_cancel"], "serve": ["payload", "lend", "give_back"]}
 THREADS = 200
 REQUESTS = 100000  # that may be kept at once
+FOREVER = 1e9  # seconds
 BLOCKED_SECONDS = 1  # as long as a start may take that has room, on a busy machine
 
 

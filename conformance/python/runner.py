@@ -12,7 +12,7 @@ from arenas import Arenas
 from channels import Channels
 from datagrams import Datagrams
 from dynamic import Dynamic
-from forms import FORMS, Forms
+from forms import FOREVER, FORMS, REQUESTS, Forms
 from lanes import Lanes
 from looks import Looks
 from queues import Queues, text_of
@@ -71,7 +71,11 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     def do_context(self):
         return picked(self.context.info(), "device driver_name endpoints")
 
-    def do_listen(self, name, address, backlog=0, channels=0, queues=0):
+    def do_listen(self, name, address, backlog=0, channels=0, queues=0, service=0):
+        if service:
+            listener = self.things[name] = self.context.listen(address, backlog=backlog)
+            self.begin(self.serving(name, listener))
+            return self.do_listener(listener)
         if channels or queues:
             listen = self.context.listen_channels if channels else self.context.listen_queues
             listener = listen(address, backlog=backlog)
@@ -81,6 +85,21 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         self.things[name] = listener
         self.begin(self.take_connections(name, listener))
         return self.do_listener(listener)
+
+    async def serving(self, name, listener):
+        """A service, as a program has one."""
+
+        async def handle(request):
+            self.tell_request(request, name)
+            while not request.answered and request.endpoint.error is None:
+                await asyncio.sleep(0.001)
+
+        with contextlib.suppress(copyrpc.Closed):  # the context
+            await listener.aserve(handle, requests_max=REQUESTS)
+            event("stopped", listener=name, status="CRPC_OK")
+
+    def do_stop(self, listener, timeout=None):
+        listener.stop(grace=FOREVER if timeout is None else timeout)
 
     async def take_connections(self, name, listener):
         with contextlib.suppress(copyrpc.Closed):  # the context
@@ -212,11 +231,14 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
 
     # ---- Requests ----
 
+    def tell_request(self, request, name):
+        event("request", endpoint=name, request=self.number(request), method=request.method,
+             **told(request.payload), reply_max=request.reply_bytes_max, placed=self.placed(request))
+
     def take_request(self, request, name):
         mode = self.modes.get(name)
         if mode is None:
-            event("request", endpoint=name, request=self.number(request), method=request.method,
-                 **told(request.payload), reply_max=request.reply_bytes_max, placed=self.placed(request))
+            self.tell_request(request, name)
             return
         with contextlib.suppress(RuntimeError, copyrpc.Disconnected), request:
             if mode == "fail":
