@@ -202,26 +202,9 @@ static inline __attribute__((always_inline)) bool submit_alone(struct rpc_endpoi
     return false;
 }
 
-/* A lone op goes the way that it goes without metrics. */
-static uint32_t submit_copies(const crpc_context *context, const crpc_op *ops, uint32_t count,
-                              bool alone, const uint8_t *payload, uint64_t payload_bytes,
-                              int32_t *reason)
-{
-    if (alone) {
-        struct rpc_endpoint *endpoint = endpoint_of(context, ops->endpoint);
-        uint32_t taken;
-        if (likely(endpoint && op_payload_fits(ops, payload_bytes)) &&
-            submit_alone(endpoint, ops, payload + ops->payload_offset, reason, &taken)) {
-            return taken;
-        }
-    }
-    return submit_several(context, ops, count, payload, payload_bytes, reason);
-}
-
-static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *context,
-                                                          const crpc_op *ops, uint32_t count,
-                                                          const uint8_t *payload,
-                                                          uint64_t payload_bytes, int32_t *reason)
+static __attribute__((noinline)) uint32_t
+submit_many_measured(const crpc_context *context, const crpc_op *ops, uint32_t count,
+                     const uint8_t *payload, uint64_t payload_bytes, int32_t *reason)
 {
     struct metrics *metrics = rpc_engine_metrics(context->engine);
     const uint64_t now_ns = rpc_engine_now_ns(context->engine);
@@ -236,7 +219,7 @@ static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *co
             *reason = CRPC_E_NO_MEMORY;
             break;
         }
-        taken = submit_copies(context, copies, some, count == 1, payload, payload_bytes, reason);
+        taken = submit_several(context, copies, some, payload, payload_bytes, reason);
         count_ops(context, metrics, copies, some, taken, now_ns);
         all += taken;
         if (taken < some) {
@@ -246,6 +229,49 @@ static __attribute__((noinline)) uint32_t submit_measured(const crpc_context *co
     return all;
 }
 
+static uint32_t call_measured(struct metrics *metrics, struct rpc_endpoint *endpoint,
+                              const crpc_op *op, const void *payload, uint64_t now_ns,
+                              int32_t *reason)
+{
+    crpc_op copy = *op;
+    if (unlikely(!metrics_take_ticket(metrics, op->user_data, &copy.user_data))) {
+        *reason = CRPC_E_NO_MEMORY;
+        return 0;
+    }
+    const uint32_t taken = rpc_call_alone(endpoint, &copy, payload, reason);
+    if (likely(taken)) {
+        metrics_op(metrics, endpoint, &copy, now_ns);
+    } else {
+        metrics_drop_ticket(metrics, copy.user_data);
+    }
+    return taken;
+}
+
+/* A lone op goes the way that it goes without metrics, and is counted when it has left. */
+static uint32_t submit_measured(const crpc_context *context, const crpc_op *ops, uint32_t count,
+                                const uint8_t *payload, uint64_t payload_bytes, int32_t *reason)
+{
+    struct rpc_endpoint *endpoint = count == 1 ? endpoint_of(context, ops->endpoint) : NULL;
+    if (unlikely(!endpoint || !op_payload_fits(ops, payload_bytes))) {
+        return submit_many_measured(context, ops, count, payload, payload_bytes, reason);
+    }
+    struct metrics *metrics = rpc_engine_metrics(context->engine);
+    const uint8_t *place = payload + ops->payload_offset;
+    if (op_is_call(ops)) {
+        const uint64_t now_ns = rpc_engine_now_ns(context->engine);
+        return call_measured(metrics, endpoint, ops, place, now_ns, reason);
+    }
+    if (op_is_quiet_reply(ops)) {
+        const uint64_t now_ns = rpc_engine_now_ns(context->engine);
+        const uint32_t taken = rpc_reply_alone(endpoint, ops, place, reason);
+        if (likely(taken)) {
+            metrics_op(metrics, endpoint, ops, now_ns);
+        }
+        return taken;
+    }
+    return submit_many_measured(context, ops, count, payload, payload_bytes, reason);
+}
+
 /* Ops that are counted, or recorded, or both. */
 static uint32_t submit_watched(const crpc_context *context, const crpc_op *ops, uint32_t count,
                                const uint8_t *payload, uint64_t payload_bytes, int32_t *reason)
@@ -253,7 +279,7 @@ static uint32_t submit_watched(const crpc_context *context, const crpc_op *ops, 
     const uint32_t taken =
         context->attention & CONTEXT_MEASURED
             ? submit_measured(context, ops, count, payload, payload_bytes, reason)
-            : submit_copies(context, ops, count, count == 1, payload, payload_bytes, reason);
+            : submit_several(context, ops, count, payload, payload_bytes, reason);
     if (context->flight) {
         flight_ops(context->flight, ops, count, taken, *reason);
     }

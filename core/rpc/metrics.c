@@ -322,7 +322,7 @@ static bool has_calls(const struct metrics_group *group)
     return false;
 }
 
-void metrics_sweep(struct metrics *metrics)
+void metrics_sweep_left(struct metrics *metrics)
 {
     struct list *at = metrics->left.next;
     while (at != &metrics->left) {

@@ -100,7 +100,13 @@ void metrics_request(struct metrics *metrics, struct rpc_endpoint *endpoint,
 /* The endpoint is gone; its counts stay in the sum. group may be NULL. */
 void metrics_leave(struct metrics *metrics, struct metrics_group *group);
 /* Frees what was left and has no calls any more. */
-void metrics_sweep(struct metrics *metrics);
+void metrics_sweep_left(struct metrics *metrics);
+static inline void metrics_sweep(struct metrics *metrics)
+{
+    if (!list_empty(&metrics->left)) {
+        metrics_sweep_left(metrics);
+    }
+}
 
 /* What the application calls it. */
 static inline uint64_t metrics_user_data(const struct metrics *metrics, uint64_t user_data)
