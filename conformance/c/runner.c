@@ -1,7 +1,6 @@
 /* runner.c: does in C what run.py says on stdin, one line a step, and tells on stdout what comes of it.
  * docs/conformance.md has the verbs. It decides nothing: what is right, only run.py knows.
- *
- * Longer than the others: in C names, and calls that wait for room, are the application's. */
+ */
 #include "runner.h"
 
 #include <poll.h>
@@ -15,22 +14,11 @@
 
 #define COMPLETIONS 64
 #define THINGS_MAX 4096
-#define CALLS_MAX 8192
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-/* A call on its way into the library, which may have no room for it. */
-struct call {
-    crpc_op op;
-    uint64_t due; /* ns, or 0 */
-    uint32_t seed;
-    int canceled;
-};
 
 crpc_context *context;
 static struct thing things[THINGS_MAX]; /* their addresses are user_data */
 static uint32_t things_count;
-static struct call calls[CALLS_MAX]; /* that wait for room, in order */
-static uint32_t calls_count;
 static int waits; /* the form: it sleeps in crpc_wait */
 
 json_t *status_value(int32_t status)
@@ -79,16 +67,6 @@ static struct thing *thing_find(const char **unknown)
     struct thing *found = thing_named(name);
     *unknown = *name && !found ? "UNKNOWN_NAME" : NULL;
     return found;
-}
-
-static void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_t bytes)
-{
-    json_t *event = event_new("response");
-    put_number(event, "id", id);
-    put_status(event, status);
-    put_number(event, "length", bytes);
-    put_number(event, "checksum", checksum((const void *)(uintptr_t)payload, bytes));
-    event_tell(event);
 }
 
 static void tell_connection(const char *kind, const struct thing *endpoint, int32_t status)
@@ -142,7 +120,7 @@ static int32_t do_reset(void)
 {
     int32_t status = crpc_context_close(context);
     context = NULL;
-    calls_count = 0;
+    calls_reset();
     channels_reset();
     post_reset();
     lanes_reset();
@@ -175,52 +153,6 @@ static int32_t do_listen(struct thing *made)
     made->bits = handle.bits;
     made->service = number("service") ? made : NULL;
     return status == CRPC_OK ? tell_listener(handle) : status;
-}
-
-/* Listeners that are served: as in a program, peers are accepted, and their ends are nobody's concern. */
-
-static void tell_stopped(struct thing *service)
-{
-    if (service->stops && service->connections == 0) {
-        json_t *event = event_new("stopped");
-        put_text(event, "listener", service->name);
-        put_status(event, CRPC_OK);
-        event_tell(event);
-    }
-}
-
-static int32_t do_stop(struct thing *service)
-{
-    const uint64_t limit = nanoseconds("timeout_ms");
-    const int32_t left =
-        crpc_listener_drain(context, (crpc_listener){service->bits}, limit ? limit : CRPC_FOREVER);
-    service->stops = 1;
-    tell_stopped(service);
-    return left < 0 ? left : CRPC_OK;
-}
-
-static void accept_for(struct thing *service, crpc_endpoint endpoint)
-{
-    struct thing *connection = thing_add("", endpoint.bits);
-    const crpc_endpoint_options options = {.struct_size = sizeof(options),
-                                           .user_data = (uintptr_t)connection};
-    connection->service = service;
-    service->connections += crpc_endpoint_accept(context, endpoint, &options, NULL) == CRPC_OK;
-}
-
-/* A connection of a service has come, or has gone. */
-static void take_change(const struct thing *connection, const crpc_completion *done)
-{
-    struct thing *service = connection->service;
-    if (done->kind == CRPC_COMPLETION_CONNECTED && done->status == CRPC_OK) {
-        if (service->stops) {
-            crpc_endpoint_disconnect(context, done->endpoint, CRPC_FOREVER);
-        }
-        return;
-    }
-    crpc_endpoint_close(context, done->endpoint);
-    service->connections--;
-    tell_stopped(service);
 }
 
 /* connect, accept, blob: what makes an endpoint. */
@@ -273,152 +205,6 @@ static int32_t do_join(const struct thing *endpoint)
     int32_t status =
         crpc_endpoint_join(context, (crpc_endpoint){endpoint->bits}, blob, bytes, NULL);
     return tell_failure(endpoint, status);
-}
-
-/* ---- Ops ---- */
-
-static int32_t submit(const crpc_op *op, const void *payload)
-{
-    int32_t reason = CRPC_OK;
-    crpc_submit(context, op, 1, payload, op->payload_bytes, &reason);
-    return reason;
-}
-
-/* Submits what there is room for. A call behind one of the same endpoint that must wait, waits too. */
-static void submit_calls(void)
-{
-    uint64_t full =
-        0; /* the one endpoint that is known to have no room: enough to keep its order */
-    uint32_t count = calls_count;
-    calls_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct call *call = &calls[i];
-        uint64_t now = call->due ? now_ns() : 0;
-        int32_t reason = CRPC_E_AGAIN;
-        if (call->canceled || (call->due && call->due <= now)) {
-            reason = call->canceled ? CRPC_E_CANCELED : CRPC_E_TIMEOUT;
-        } else if (call->op.endpoint.bits != full &&
-                   !(call->op.flags & CRPC_OP_AFTER && lanes_waiting(call->op.endpoint.bits))) {
-            call->op.timeout_ns = call->due - now;
-            reason = submit(&call->op, payload_of(call->op.payload_bytes, call->seed));
-        }
-        if (reason == CRPC_E_AGAIN) {
-            full = call->op.endpoint.bits;
-            calls[calls_count++] = *call;
-        } else if (reason != CRPC_OK) {
-            tell_response(call->op.user_data, reason, 0, 0);
-        }
-    }
-}
-
-static crpc_op call_op(crpc_endpoint endpoint)
-{
-    return (crpc_op){.opcode = CRPC_OP_CALL,
-                     .flags = (uint8_t)((number("after") ? CRPC_OP_AFTER : 0) |
-                                        (number("idempotent") ? CRPC_OP_IDEMPOTENT : 0)),
-                     .method = (uint16_t)number("method"),
-                     .endpoint = endpoint,
-                     .user_data = number("id"),
-                     .payload_bytes = number("length"),
-                     .reply_bytes_max = number("reply_max"),
-                     .timeout_ns = nanoseconds("timeout_ms")};
-}
-
-static crpc_op answer_op(const struct thing *request, uint8_t opcode, uint32_t status,
-                         uint32_t bytes)
-{
-    return (crpc_op){.opcode = opcode,
-                     .flags = CRPC_OP_QUIET,
-                     .status = (int32_t)status,
-                     .endpoint = {request->bits},
-                     .token = request->token,
-                     .payload_bytes = bytes};
-}
-
-/* Of ops whose payload is in the line's region: it is written there, as far as there is room, and the op names it. */
-static void put_in_region(crpc_op *op, uint32_t index, uint32_t seed)
-{
-    const struct thing *region = *text("region") ? thing_named(text("region")) : NULL;
-    uint64_t offset = number("offset") + (uint64_t)index * op->payload_bytes;
-    if (!*text("region")) {
-        return;
-    }
-    if (region && offset + op->payload_bytes <= region->bytes) {
-        memcpy((uint8_t *)region->memory + offset, payload_of(op->payload_bytes, seed),
-               op->payload_bytes);
-    }
-    op->flags = (uint8_t)((op->flags & ~CRPC_OP_QUIET) | CRPC_OP_REGION);
-    op->region.bits = region ? region->bits : 0;
-    op->payload_offset = offset;
-}
-
-/* The turn's end submits them. */
-static int32_t do_call(crpc_endpoint endpoint)
-{
-    uint32_t count = has("count") ? number("count") : 1;
-    for (uint32_t i = 0; i < count && calls_count < CALLS_MAX; i++) {
-        struct call *call = &calls[calls_count++];
-        *call = (struct call){.op = call_op(endpoint), .seed = number("seed") + i};
-        call->due = call->op.timeout_ns ? now_ns() + call->op.timeout_ns : 0;
-        call->op.user_data += i;
-        put_in_region(&call->op, i, call->seed);
-    }
-    return CRPC_OK;
-}
-
-static int32_t do_cancel(crpc_endpoint endpoint)
-{
-    crpc_op op = {.opcode = CRPC_OP_CANCEL, .endpoint = endpoint, .token = number("id")};
-    for (uint32_t i = 0; i < calls_count; i++) {
-        calls[i].canceled |= calls[i].op.user_data == op.token;
-    }
-    return submit(&op, NULL);
-}
-
-static int32_t do_reply(const struct thing *request)
-{
-    int echo = number("echo") != 0;
-    crpc_op op = answer_op(request, CRPC_OP_REPLY, number("status"),
-                           echo ? request->bytes : number("length"));
-    lanes_submit(); /* those behind which it is sent */
-    op.flags |= number("after") ? CRPC_OP_AFTER : 0;
-    put_in_region(&op, 0, number("seed"));
-    return submit(&op, echo ? request->memory : payload_of(op.payload_bytes, number("seed")));
-}
-
-static int32_t do_drop(const struct thing *request)
-{
-    crpc_op op =
-        answer_op(request, CRPC_OP_DROP, number("not_started") ? CRPC_E_NOT_STARTED : CRPC_OK, 0);
-    return submit(&op, NULL);
-}
-
-static int32_t do_reserve(const struct thing *it, struct thing *made)
-{
-    void *address = NULL;
-    made->op = *text("request") ? answer_op(it, CRPC_OP_REPLY, number("status"), number("length"))
-                                : call_op((crpc_endpoint){it->bits});
-    int32_t status = crpc_reserve(context, &made->op, &address);
-    made->bits = it->bits;
-    made->room = address;
-    return status;
-}
-
-static int32_t do_commit(struct thing *it)
-{
-    uint32_t length = number("length");
-    crpc_endpoint_info info = {.struct_size = sizeof(info)};
-    int open = it->room && crpc_endpoint_get_info(context, it->op.endpoint, &info) == CRPC_OK;
-    if (open && length <= it->op.payload_bytes) {
-        memcpy(it->room, payload_of(length, number("seed")), length);
-        it->room = NULL;
-    }
-    int32_t status = crpc_commit(context, it->op.endpoint, length);
-    if (status < 0 && it->op.opcode == CRPC_OP_CALL) { /* as of calls that never had room */
-        tell_response(it->op.user_data, status, 0, 0);
-        return CRPC_OK;
-    }
-    return status;
 }
 
 /* ---- Regions, and what there is to see ---- */
@@ -509,8 +295,6 @@ static int32_t run(const char *verb, const char **unknown)
         return do_register(made);
     } else if (made && (IS("connect") || IS("accept") || IS("blob"))) {
         return make_endpoint(verb, made);
-    } else if (made && it && IS("reserve")) {
-        return do_reserve(it, made);
     } else if (it && IS("join")) {
         return do_join(it);
     } else if (IS("reject")) {
@@ -522,33 +306,12 @@ static int32_t run(const char *verb, const char **unknown)
     } else if (IS("listener")) {
         return tell_listener(listener);
     } else if (it && IS("stop")) {
-        return do_stop(it);
+        return service_stop(it);
     } else if (IS("close_listener")) {
         return crpc_listener_close(context, listener);
-    } else if (IS("call")) {
-        return do_call(endpoint);
-    } else if (IS("cancel")) {
-        return do_cancel(endpoint);
-    } else if (it && IS("reply")) {
-        return do_reply(it);
-    } else if (it && IS("drop")) {
-        return do_drop(it);
-    } else if (it && IS("request")) {
-        put_number(answer(), "abandoned", it->abandoned);
-        put_number(answer(), "waits_ms", it->waits_ns / 1000000);
-        return CRPC_OK;
-    } else if (it && IS("payload")) {
-        put_number(answer(), "length", it->bytes);
-        put_number(answer(), "checksum", checksum(it->memory, it->bytes));
-        return CRPC_OK;
     } else if (it && IS("serve")) {
         snprintf(it->mode, sizeof(it->mode), "%s", text("mode"));
         return CRPC_OK;
-    } else if (it && IS("commit")) {
-        return do_commit(it);
-    } else if (it && IS("abort")) {
-        it->room = NULL;
-        return crpc_abort(context, endpoint);
     } else if (IS("region")) {
         return tell_region(region);
     } else if (IS("deregister")) {
@@ -556,7 +319,10 @@ static int32_t run(const char *verb, const char **unknown)
     } else if (IS("info")) {
         return tell_info(endpoint);
     }
-    int32_t status = looks_run(verb, it, made);
+    int32_t status = calls_run(verb, it, made);
+    if (status == VERB_UNKNOWN) {
+        status = looks_run(verb, it, made);
+    }
     if (status == VERB_UNKNOWN) {
         status = channels_run(verb, it, made);
     }
@@ -593,7 +359,7 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
     request->waits_ns = done->user_data;
     if (endpoint->service && endpoint->service->stops) {
         const crpc_op op = answer_op(request, CRPC_OP_DROP, CRPC_E_NOT_STARTED, 0);
-        submit(&op, NULL);
+        submit_op(&op, NULL);
         things_count--;
         return;
     }
@@ -602,7 +368,7 @@ static void take_request(const struct thing *endpoint, const crpc_completion *do
                                *endpoint->mode == 'f' ? CRPC_STATUS_UNKNOWN
                                                       : CRPC_STATUS_OK, /* as bindings do */
                                *endpoint->mode == 'e' ? done->payload_bytes : 0);
-        submit(&op, (const void *)(uintptr_t)done->payload);
+        submit_op(&op, (const void *)(uintptr_t)done->payload);
         arenas_return(done);
         things_count--;
         return;
@@ -631,7 +397,7 @@ static void take_abandoned(const crpc_completion *done)
 static void take_connect_request(struct thing *listener, const crpc_completion *done)
 {
     if (listener->service) {
-        accept_for(listener, done->endpoint);
+        service_accept(listener, done->endpoint);
         return;
     }
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
@@ -671,9 +437,10 @@ static void take(const crpc_completion *done)
         take_abandoned(done);
     } else if (done->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
         take_connect_request((struct thing *)(uintptr_t)done->user_data, done);
-    } else if (thing->service && (done->kind == CRPC_COMPLETION_CONNECTED ||
-                                  done->kind == CRPC_COMPLETION_DISCONNECTED)) {
-        take_change(thing, done);
+    } else if ((done->kind == CRPC_COMPLETION_CONNECTED ||
+                done->kind == CRPC_COMPLETION_DISCONNECTED) &&
+               thing->service) {
+        service_take(thing, done);
     } else if (done->kind == CRPC_COMPLETION_CONNECTED) {
         thing->connected = done->status == CRPC_OK;
         tell_connection("connected", thing, done->status);
@@ -699,7 +466,7 @@ void turn(void)
             take(&done[i]);
         }
         lanes_submit(); /* before calls that are to follow them */
-        submit_calls();
+        calls_submit();
         channels_submit();
         queues_submit();
     } while (count > 0);
@@ -720,7 +487,7 @@ static int sleep_and_obey(void)
         return 1;
     } else {
         poll(sources, 2,
-             calls_count || channels_waiting() ? 10 : -1); /* what waits has deadlines */
+             calls_waiting() || channels_waiting() ? 10 : -1); /* what waits has deadlines */
     }
     if (!sources[0].revents) {
         return 1;

@@ -1,4 +1,5 @@
-/* runner.h: what the runner's parts know of each other: runner.c has lines, events and calls, channels.c has channels, queues.c has
+/* runner.h: what the runner's parts know of each other: runner.c has lines, events and connections, calls.c has
+ * calls, services.c has listeners that are served, channels.c has channels, queues.c has
  * queues, dynamic.c has DCIs and DCTs, lanes.c has lanes, arenas.c has arenas, looks.c has devices, errors and the like. */
 #ifndef CONFORMANCE_RUNNER_H
 #define CONFORMANCE_RUNNER_H
@@ -45,6 +46,23 @@ void put_status(json_t *to, int32_t status);
 /* Of connecting: what fails at once is told as what fails later is. CRPC_OK. */
 int32_t tell_failure(const struct thing *connection, int32_t status);
 void turn(void); /* polls, tells, and submits what there is room for */
+
+/* ---- calls.c ---- */
+
+int32_t calls_run(const char *verb, struct thing *it, struct thing *made); /* or VERB_UNKNOWN */
+void calls_submit(void); /* what there is room for */
+int calls_waiting(void); /* whether something waits for room */
+void calls_reset(void);
+int32_t submit_op(const crpc_op *op, const void *payload); /* one op */
+crpc_op answer_op(const struct thing *request, uint8_t opcode, uint32_t status, uint32_t bytes);
+void tell_response(uint64_t id, int32_t status, uint64_t payload, uint32_t bytes);
+
+/* ---- services.c ---- */
+
+void service_accept(struct thing *service, crpc_endpoint endpoint);
+int32_t service_stop(struct thing *service);
+/* A connection of a service has come, or has gone. */
+void service_take(const struct thing *connection, const crpc_completion *done);
 
 /* ---- looks.c ---- */
 
