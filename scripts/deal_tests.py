@@ -75,7 +75,7 @@ def place_of(family: str, turn: int) -> int:
 def deal_family(family: str, members: list[Test], sanitizable: set[str], turn: int) -> tuple[list[str], list[str]]:
     place = place_of(family, turn)
     if any(test.is_long for test in members):
-        runs = [([test.name], []) for test in members]
+        runs: list[tuple[list[str], list[str]]] = [([test.name], []) for test in members]
         runs += [([], [test.name]) for test in members if not test.is_long and test.name in sanitizable]
         return runs[place % len(runs)]
     names = [members[(place // 2 + which) % len(members)].name for which in range(SHORT_MEMBERS)]
