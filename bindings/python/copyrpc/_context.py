@@ -19,6 +19,7 @@ from ._endpoint import Endpoint
 from ._guards import through
 from ._intercept import endpoint_class
 from ._listener import Listener
+from ._logging import LogFeed, LoggerChoice, chosen_logger
 from ._native import ffi, lib
 from ._options import (
     ACCESSES,
@@ -113,6 +114,7 @@ class Context(Closing, Pump):
         initiators: int = 0,
         metrics: bool = False,
         flight_records: int = 0,
+        logger: LoggerChoice = None,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -124,7 +126,10 @@ class Context(Closing, Pump):
         give all of their peers the rights that register() names. With `initiators`, endpoints connect by
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
         `metrics` counts and times calls and requests by method, for metrics_text(). `flight_records` is how
-        many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log."""
+        many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log.
+
+        `logger` gets the library's log: a logging.Logger, or True for logging.getLogger("copyrpc"). A thread of the context calls
+        its handlers. The logger's level decides, unless log_level keeps less; "off" means "debug" then."""
         if not isinstance(device, str):
             raise TypeError(f"a device is a name such as 'mlx5_0', not {type(device).__name__}")
         options = sized("crpc_context_options")
@@ -133,7 +138,10 @@ class Context(Closing, Pump):
             raise NoDevice(f"no device has a name of {len(name)} bytes", lib.CRPC_E_NO_DEVICE)
         options.device = name
         options.driver = choice(driver, "driver", _drivers)
+        told = chosen_logger(logger)
         options.log_level = choice(log_level, "log_level", _log_levels)
+        if told is not None and options.log_level == lib.CRPC_LOG_OFF:
+            options.log_level = lib.CRPC_LOG_DEBUG
         options.port = number(port, "port", 0, 0xFFFFFFFF)
         if gid_index is not None:
             options.flags = lib.CRPC_CONTEXT_GID_INDEX
@@ -156,6 +164,15 @@ class Context(Closing, Pump):
         check(lib.crpc_context_open(options, pointer, error), error=error)
         self._method_names: set[int] = set()
         super().__init__(pointer, keep_registered, queues)
+        if told is not None:
+            try:
+                feed = LogFeed(self, told, self.info().device)
+                with self._use:
+                    self._log_feed = feed
+                    through(feed.take, self._pointer)
+            except BaseException:
+                self.close()
+                raise
 
     # ---- Connections ----
 
@@ -544,7 +561,7 @@ class Context(Closing, Pump):
 
     def log(self) -> list[LogEntry]:
         """Takes the entries out of the log and returns them, oldest first. log_level decides which
-        entries the log keeps."""
+        entries the log keeps. With `logger`, they go there, and few are left for this."""
         with self._use as pointer:
             entries = ffi.new("crpc_log_entry[256]")
             count = check(lib.crpc_context_log(pointer, entries, 256))

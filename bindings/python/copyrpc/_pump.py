@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
 from ._guards import Hold, Results, Tally, Use, copy_spans, through
+from ._logging import LogFeed
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
 from ._records import COMPLETION, MARK, OP
@@ -139,6 +140,7 @@ class Pump:
     """What a Context is beneath its public methods."""
 
     _pointer: Any = None
+    _log_feed: Optional[LogFeed] = None
 
     def __init__(self, holder: Any, keep_registered: bool, queues: bool) -> None:
         self._holder = holder  # of the library's pointer, until that is closed
@@ -289,7 +291,14 @@ class Pump:
                 connection._room()
             if self._attachment is not None:  # a thread's poll may have found it, and a coroutine's calls may wait for it
                 self._attachment.schedule()
-        elif kind == DEVICE:
+        else:
+            self._hand_out_change(kind, flags, status, bits, user_data, token, connection)
+
+    def _hand_out_change(self, kind: int, flags: int, status: int, bits: int, user_data: int, token: int, connection: Any) -> None:
+        """What has become of a connection or a device."""
+        if self._log_feed is not None:  # it may say more of this
+            self._log_feed.take(self._pointer)
+        if kind == DEVICE:
             self._device_status = status
         elif kind == CONNECT_REQUEST:
             listener = self._listeners.get(user_data)
@@ -441,6 +450,8 @@ class Pump:
             raise self._gone()
 
     def _arm(self) -> bool:
+        if self._log_feed is not None:
+            through(self._log_feed.take, self._pointer)
         status = lib.crpc_context_arm(self._pointer)
         if status < 0 and status != AGAIN:
             raise error_of(status, "cannot wait for the device")
@@ -582,6 +593,8 @@ class Pump:
                 self._close_held()
             finally:
                 self._lock.__exit__()
+        if self._log_feed is not None and self._pointer is None and lock_timeout != 0:  # else the garbage collector waits
+            self._log_feed.finish()
 
     def _close_held(self) -> None:
         if self._pointer is not None:
@@ -611,6 +624,9 @@ class Pump:
         self._channels.clear()
         self._queues.clear()
         self._listeners.clear()
+        if self._log_feed is not None and self._holder[0]:
+            self._log_feed.take(self._holder[0], all_of_it=True)
+            self._log_feed.end()
         lib.copyrpc_native_close(self._holder)
         while self._regions:  # their memory was the device's until then
             self._regions[-1]._let_go()
