@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"runtime"
 	"sort"
@@ -99,7 +100,10 @@ func warnIfLost[T any](object *T, open func() bool, name, made string) {
 // ---- Sharing ------------------------------------------------------------------------------------
 
 // sharedKey tells contexts apart that Dial and Listen share.
-type sharedKey C.crpc_context_options
+type sharedKey struct {
+	device C.crpc_context_options
+	logger *slog.Logger
+}
 
 type sharedContext struct {
 	poller *poller
@@ -129,7 +133,7 @@ func takeContext(op string, s *settings, kind linkKind) (*poller, func(), error)
 	}
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
-	key := sharedKey(s.device)
+	key := sharedKey{s.device, s.logger}
 	entry := shared[key]
 	if entry == nil {
 		p, err := startPoller(op, s)
@@ -166,13 +170,21 @@ func letGo(release func()) {
 
 // leaveShared closes a shared context after its last user.
 func leaveShared(key sharedKey, entry *sharedContext) {
+	if leftLast(key, entry) {
+		entry.poller.finishLog() // whose handler may open and close what is shared
+	}
+}
+
+func leftLast(key sharedKey, entry *sharedContext) bool {
 	sharedMutex.Lock()
 	defer sharedMutex.Unlock()
 	entry.users--
-	if entry.users == 0 {
-		delete(shared, key)
-		entry.poller.close()
+	if entry.users > 0 {
+		return false
 	}
+	delete(shared, key)
+	entry.poller.shut()
+	return true
 }
 
 // ---- Asking -------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ import (
 	"time"
 )
 
+func monotonicNs() int64 { return int64(C.copyrpc_go_monotonic_ns()) }
+
 // LogLevel is the severity of a log entry, and the least severe level that a context's log keeps.
 type LogLevel int
 
@@ -67,7 +69,7 @@ type LogEntry struct {
 const logEntriesKept = 256
 
 // Log takes the entries out of the context's log, oldest first. The log keeps the last 256 entries.
-// See [WithLog].
+// See [WithLog]. With [WithSlog], they go to the logger, and few are left for this.
 func (c *Context) Log() ([]LogEntry, error) { return asked(c, "context log", (*RawContext).Log) }
 
 // Log takes the entries out of the context's log, oldest first. The log keeps the last 256 entries.
@@ -85,7 +87,7 @@ func (r *RawContext) Log() ([]LogEntry, error) {
 	if count == 0 {
 		return nil, nil
 	}
-	now, nowNs := time.Now(), int64(C.copyrpc_go_monotonic_ns())
+	now, nowNs := time.Now(), monotonicNs()
 	entries := make([]LogEntry, count)
 	for i := range entries {
 		entry := &theirs[i]

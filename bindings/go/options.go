@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"time"
 )
@@ -42,6 +43,7 @@ type settings struct {
 	grace      time.Duration
 	problem    *Error
 
+	logger       *slog.Logger
 	admission    *admission
 	interceptors []func(next CallFunc) CallFunc
 	hear         func(ConnectionState)
@@ -65,6 +67,9 @@ func settingsOf(op string, options []Option) (*settings, error) {
 	if s.problem != nil {
 		s.problem.Op = op
 		return nil, s.problem
+	}
+	if s.logger != nil && s.device.log_level == C.CRPC_LOG_OFF {
+		s.device.log_level = C.CRPC_LOG_DEBUG
 	}
 	return s, nil
 }

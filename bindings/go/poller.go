@@ -45,6 +45,8 @@ type poller struct {
 
 	overloaded atomic.Uint64 // requests of its connections that were refused for admission
 
+	logFeed *logFeed // of WithSlog, or nil
+
 	lifeMutex sync.RWMutex // held for reading, the crpc_context stays open
 
 	queueMutex sync.Mutex
@@ -78,11 +80,31 @@ func startPoller(op string, s *settings) (*poller, error) {
 		over:        make(chan struct{}),
 	}
 	p.settle = p.prepareToSleep
+	if s.logger != nil {
+		if p.logFeed, err = newLogFeed(p, s.logger); err != nil {
+			raw.Close()
+			return nil, err
+		}
+		p.logFeed.tell(true) // also of what opening has logged
+	}
 	go p.run()
 	return p, nil
 }
 
 func (p *poller) close() {
+	p.shut()
+	p.finishLog()
+}
+
+// finishLog waits, for a while at most, until the logger has all that was logged before shut.
+func (p *poller) finishLog() {
+	if p.logFeed != nil {
+		p.logFeed.finish()
+	}
+}
+
+// shut is close without that.
+func (p *poller) shut() {
 	if p.closed.Swap(true) {
 		<-p.over
 		return
@@ -101,6 +123,9 @@ func (p *poller) close() {
 		c.finish(errorf("", ErrClosed, "the Context was closed"))
 	}
 	p.queues.finishAll(errorf("", ErrClosed, "the Context was closed"))
+	if p.logFeed != nil {
+		p.logFeed.take(true)
+	}
 	p.lifeMutex.Lock()
 	p.raw.Close()
 	p.lifeMutex.Unlock()
@@ -166,6 +191,9 @@ func (p *poller) turn() bool {
 	for i := 0; i < count; {
 		i += p.spread(p.raw.Completions[i:count])
 	}
+	if p.logFeed != nil {
+		p.logFeed.look(p.raw.Completions[:count])
+	}
 	return busy || count > 0
 }
 
@@ -189,6 +217,9 @@ func (p *poller) prepareToSleep() bool {
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	if p.logFeed != nil {
+		p.logFeed.beforeSleep()
+	}
 	return p.raw.arm() != OK
 }
 

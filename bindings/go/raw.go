@@ -68,6 +68,9 @@ func OpenRaw(sizes RawSizes, options ...Option) (*RawContext, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.logger != nil {
+		return nil, errorf(op, ErrInvalid, "WithSlog needs a goroutine that polls, as Open has one: give OpenRaw WithLog, and read RawContext.Log")
+	}
 	if sizes.Ops < 0 || sizes.Completions < 0 || sizes.PayloadBytes < 0 || sizes.ChannelOps < 0 || sizes.QueueOps < 0 ||
 		sizes.Pieces < 0 || sizes.LaneOps < 0 || sizes.Completions > 1<<20 || sizes.Pieces > SubmitPiecesMax {
 		return nil, errorf(op, ErrInvalid, "a size is negative, or above 2^20 completions or %d pieces", SubmitPiecesMax)
