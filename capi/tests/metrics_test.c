@@ -244,6 +244,61 @@ static void calls_written_in_place_and_from_regions_are_counted(void **state)
     assert_int_equal(server(0).request_bytes, 5008);
 }
 
+/* Their message in the ring has 8 bytes. */
+static void payloads_in_an_arena_are_counted_by_their_length(void **state)
+{
+    (void)state;
+    static uint8_t source[8192], arena[8192] __attribute__((aligned(16)));
+    crpc_region from, to;
+    crpc_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(crpc_region_register(fixture.left, source, sizeof(source), 0, &from, &error),
+                     CRPC_OK);
+    assert_int_equal(crpc_region_register(fixture.right, arena, sizeof(arena),
+                                          CRPC_ACCESS_LOCAL_WRITE, &to, &error),
+                     CRPC_OK);
+    assert_int_equal(
+        crpc_arena_lend(fixture.right, fixture.right_endpoint, to, 0, sizeof(arena), 1, &error),
+        CRPC_OK);
+    fixture_poll(fixture.right);
+    fixture_poll(fixture.left);
+    const crpc_op op = fixture_region_op(from, 0, 5000);
+    assert_int_equal(fixture_submit(fixture.left, &op, NULL, 0), CRPC_OK);
+    const crpc_completion request = fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+    assert_int_equal(request.flags, CRPC_COMPLETION_PLACED);
+    assert_int_equal(server(op.method).request_bytes, 5000);
+    assert_int_equal(fixture_reply(&request, "", CRPC_OP_QUIET), CRPC_OK);
+    fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
+    assert_int_equal(client(op.method).request_bytes, 5000);
+    assert_int_equal(client(op.method).ended, 1);
+    assert_int_equal(server(op.method).ended, 1);
+}
+
+static void calls_behind_the_ops_of_a_lane_are_counted(void **state)
+{
+    (void)state;
+    crpc_endpoint left, right;
+    fixture_lane(&left, &right);
+    crpc_op op = fixture_call_op(1);
+    op.endpoint = left;
+    op.flags = CRPC_OP_AFTER;
+    op.payload_bytes = 3;
+    assert_int_equal(fixture_submit(fixture.left, &op, "abc", 3), CRPC_OK);
+    assert_int_equal(client(op.method).started, 1);
+    const crpc_completion request = fixture_expect(fixture.right, CRPC_COMPLETION_REQUEST);
+    const crpc_op reply = {.opcode = CRPC_OP_REPLY,
+                           .flags = CRPC_OP_AFTER,
+                           .status = 5,
+                           .endpoint = request.endpoint,
+                           .user_data = 8,
+                           .token = request.token};
+    assert_int_equal(fixture_submit(fixture.right, &reply, NULL, 0), CRPC_OK);
+    const crpc_completion done = fixture_expect(fixture.left, CRPC_COMPLETION_RESPONSE);
+    assert_int_equal(done.user_data, 1);
+    assert_int_equal(client(op.method).ended, 1);
+    assert_int_equal(client(op.method).request_bytes, 3);
+    assert_int_equal(server(op.method).statuses[5], 1);
+}
+
 static void an_endpoint_counts_64_methods_and_the_rest_together(void **state)
 {
     (void)state;
@@ -356,6 +411,8 @@ int main(void)
         MEASURED(a_call_that_is_not_accepted_is_not_counted),
         MEASURED(how_a_call_fails_is_counted),
         MEASURED(calls_written_in_place_and_from_regions_are_counted),
+        MEASURED(payloads_in_an_arena_are_counted_by_their_length),
+        MEASURED(calls_behind_the_ops_of_a_lane_are_counted),
         MEASURED(an_endpoint_counts_64_methods_and_the_rest_together),
         MEASURED(the_text_names_methods_and_escapes_them),
         MEASURED(wrong_arguments_change_nothing),
