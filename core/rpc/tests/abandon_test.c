@@ -395,19 +395,6 @@ static struct wire_message word_about(uint32_t call_id)
         .call_id = call_id, .limit_or_status = (uint32_t)CRPC_E_CANCELED, .kind = WIRE_ABANDONED};
 }
 
-static void expect_violation(void)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        pair_poll(&pair, 0);
-        const crpc_completion *end = pair_find(&pair, 0, CRPC_COMPLETION_DISCONNECTED);
-        if (end) {
-            assert_int_equal(end->status, CRPC_E_PROTOCOL);
-            return;
-        }
-    }
-    fail_msg("the connection has not ended");
-}
-
 /* What it is about was answered, or never was: the peer may not know yet, and nothing comes of it. */
 static void a_word_about_no_open_request_is_nothing(void **state)
 {
@@ -448,7 +435,7 @@ static void words_are_charged(void **state)
                                       batch->header.bytes / WIRE_UNIT_BYTES),
         NIC_ERROR_NONE);
     free(batch);
-    expect_violation();
+    malformed_expect_end(&pair);
 }
 
 static void a_word_after_leave(void **state)
@@ -462,7 +449,7 @@ static void a_word_after_leave(void **state)
     fin.bytes = 32;
     malformed_send(&pair, &fin, 0);
     send_word(word_about(0), 1, 32);
-    expect_violation();
+    malformed_expect_end(&pair);
 }
 
 /* A peer whose hello has not the feature. */
@@ -495,7 +482,7 @@ static void what_is_not_agreed_is_reserved(void **state)
                 other.call_id = 4;
                 send_word(other, 1, 64);
             }
-            expect_violation();
+            malformed_expect_end(&pair);
         }
     }
 }

@@ -52,6 +52,19 @@ void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t
                      NIC_ERROR_NONE);
 }
 
+void malformed_expect_end(struct pair *pair)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        pair_poll(pair, 0);
+        const crpc_completion *end = pair_find(pair, 0, CRPC_COMPLETION_DISCONNECTED);
+        if (end) {
+            assert_int_equal(end->status, CRPC_E_PROTOCOL);
+            return;
+        }
+    }
+    fail_msg("the connection has not ended");
+}
+
 /* ---- Spoiled ones ---------------------------------------------------------------------------- */
 
 #define SPOIL(name, statement)                                                                     \

@@ -28,6 +28,9 @@ struct batch malformed_good_responses(const struct pair *pair);
 /* Writes it to the endpoint's ring as the peer's device would. */
 void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t position);
 
+/* Polls side 0: its connection must end over what was sent. */
+void malformed_expect_end(struct pair *pair);
+
 struct malformed {
     const char *name;
     bool responses; /* spoils good responses, else good requests */

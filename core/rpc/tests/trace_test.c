@@ -317,19 +317,6 @@ static void a_trace_is_of_no_request_before_it(void **state)
     expect_lie(batch, CRPC_E_NOT_FOUND);
 }
 
-static void expect_violation(void)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        pair_poll(&pair, 0);
-        const crpc_completion *end = pair_find(&pair, 0, CRPC_COMPLETION_DISCONNECTED);
-        if (end) {
-            assert_int_equal(end->status, CRPC_E_PROTOCOL);
-            return;
-        }
-    }
-    fail_msg("the connection has not ended");
-}
-
 static void traces_are_charged(void **state)
 {
     (void)state;
@@ -346,7 +333,7 @@ static void traces_are_charged(void **state)
     end_of(0)->in.request_arrived = end_of(0)->in.request_published;
     batch.header.sequence = 1;
     malformed_send(&pair, &batch, 96);
-    expect_violation();
+    malformed_expect_end(&pair);
 }
 
 static void a_trace_after_leave(void **state)
@@ -361,7 +348,7 @@ static void a_trace_after_leave(void **state)
     malformed_send(&pair, &fin, 0);
     batch.header.sequence = 1;
     malformed_send(&pair, &batch, 32);
-    expect_violation();
+    malformed_expect_end(&pair);
 }
 
 /* A peer whose hello has not the feature. */
@@ -375,7 +362,7 @@ static void what_is_not_agreed_is_reserved(void **state)
     pair_connect(&pair, &options, &options);
     struct batch batch = trace_and_request(3, 3);
     malformed_send(&pair, &batch, 0);
-    expect_violation();
+    malformed_expect_end(&pair);
 }
 
 int main(void)
