@@ -28,7 +28,16 @@ type Call struct {
 	// A part of a region, which is sent instead of the Request. The device reads it there: nothing is copied. It must not change
 	// until the call has ended.
 	From Buffer
+	// Whose call it is, which the peer's handler can ask for ([Request.Trace]); nil: nobody is told. A peer of an older version is not told, and
+	// so it is where the request and this together do not fit its ring. Not with [Endpoint.Reserve].
+	Trace *Trace
+
+	connection *connection // that an interceptor's call is made over
 }
+
+// PeerAddress is the address of the peer to which an interceptor's call is made: "" if it was connected by a [Blob], and of calls that are
+// no interceptor's.
+func (call *Call) PeerAddress() string { return call.connection.peerAddress() }
 
 // Result is the result of one call of a batch.
 type Result struct {
@@ -182,15 +191,16 @@ func (m *many) keep(view []byte) []byte {
 // then. Any number of goroutines may call at once.
 func (endpoint *Endpoint) Call(ctx context.Context, request []byte) ([]byte, error) {
 	if around := endpoint.around(); around != nil {
-		return around(ctx, &Call{Request: request})
+		return around(ctx, &Call{Request: request, connection: endpoint.connection})
 	}
-	return endpoint.one(ctx, 0, request, 0, 0, origin{bytes: len(request)})
+	return endpoint.one(ctx, 0, request, 0, 0, origin{bytes: len(request)}, nil)
 }
 
 // Do does the same as Call, with all parameters of a call.
 func (endpoint *Endpoint) Do(ctx context.Context, call Call) ([]byte, error) {
 	if around := endpoint.around(); around != nil {
 		own := call // not call itself, which would leave the stack also where there are no interceptors
+		own.connection = endpoint.connection
 		return around(ctx, &own)
 	}
 	return endpoint.do(ctx, &call)
@@ -211,7 +221,7 @@ func (endpoint *Endpoint) do(ctx context.Context, call *Call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax, flags, from)
+	return endpoint.one(ctx, call.Method, call.Request, call.ReplyBytesMax, flags, from, call.Trace)
 }
 
 const opCall = "call"
@@ -238,7 +248,8 @@ func (call *Call) flags() (flags uint8) {
 	return flags
 }
 
-func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8, from origin) ([]byte, error) {
+func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte, replyBytesMax int, flags uint8, from origin,
+	trace *Trace) ([]byte, error) {
 	if endpoint == nil || endpoint.connection == nil || endpoint.connection.closed.Load() {
 		_, err := endpoint.valid(opCall)
 		return nil, err
@@ -259,7 +270,7 @@ func (endpoint *Endpoint) one(ctx context.Context, method uint16, request []byte
 		pendings.Put(p)
 		return nil, err
 	}
-	c.gatherCall(userData, method, request, replyBytesMax, timeout, flags, from)
+	c.gatherCall(userData, method, request, replyBytesMax, timeout, flags, from, trace)
 	c.enlist()
 	c.mutex.Unlock()
 	c.poller.kick()
@@ -309,7 +320,7 @@ func (endpoint *Endpoint) batch(ctx context.Context, count int, from source) ([]
 		return nil, errorf(op, ErrTooBig, "%d calls; a batch has at most %d", count, batchMax)
 	}
 	if c.around != nil {
-		return interceptedBatch(ctx, c.around, count, from), nil
+		return c.interceptedBatch(ctx, count, from), nil
 	}
 	timeout, err := timeoutOf(ctx, op)
 	if err != nil {
@@ -360,7 +371,7 @@ func (c *connection) runMany(ctx context.Context, op string, p *pending, from so
 	for i := range p.many.results {
 		call := from.at(i)
 		origin, _ := call.origin(op, c) // as before: what has been closed since is C's to refuse
-		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, call.flags(), origin)
+		c.gatherCall(userData|uint64(i), call.Method, call.Request, call.ReplyBytesMax, timeout, call.flags(), origin, call.Trace)
 		if origin.own != nil {
 			used = append(used, origin)
 		}
@@ -458,7 +469,8 @@ func (c *connection) admit(op string, p *pending) (uint64, error) {
 	return userData, nil
 }
 
-func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8, from origin) {
+func (c *connection) gatherCall(userData uint64, method uint16, request []byte, replyBytesMax int, timeout uint64, flags uint8, from origin,
+	trace *Trace) {
 	replyBytes := c.replyBytesOf(replyBytesMax)
 	place, offset := c.opened(&c.calls).next(request)
 	*place = Op{
@@ -467,6 +479,9 @@ func (c *connection) gatherCall(userData uint64, method uint16, request []byte, 
 	}
 	if from.own != nil {
 		from.use(place)
+	}
+	if trace != nil {
+		c.calls.open.trace(place, trace)
 	}
 }
 

@@ -45,7 +45,8 @@ type connection struct {
 	answers gather // and drops and cancels
 	serving serving
 
-	overloaded atomic.Uint64 // requests that were refused for admission
+	overloaded  atomic.Uint64 // requests that were refused for admission
+	wantsTraces atomic.Bool   // somebody has asked for the trace of a request: Request.Trace
 }
 
 func newConnection() *connection {
@@ -261,6 +262,19 @@ func (r *RawContext) EndpointInfo(endpoint EndpointHandle) (EndpointInfo, error)
 		CallsWaiting: int(info.calls_waiting), AddressIndex: int(info.address_index), AttemptsFailed: int(info.attempts_failed),
 		Connections: int(info.connections),
 	}, nil
+}
+
+// peerAddress is that of the present connection, or of the last one. `c` may be nil.
+func (c *connection) peerAddress() string {
+	if c == nil {
+		return ""
+	}
+	if c.lasting == nil {
+		return c.limits.PeerAddress
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.lasting.info.PeerAddress
 }
 
 // Stats reads the counters of the endpoint. After its end, it returns their last values.

@@ -58,16 +58,17 @@ func (endpoint *Endpoint) around() CallFunc {
 }
 
 // interceptedBatch makes the calls of a batch one by one, at once. They gather by themselves.
-func interceptedBatch(ctx context.Context, around CallFunc, count int, from source) []Result {
+func (c *connection) interceptedBatch(ctx context.Context, count int, from source) []Result {
 	results := make([]Result, count)
 	var ended sync.WaitGroup
 	ended.Add(count)
 	for i := range results {
 		call := from.at(i)
+		call.connection = c
 		result := &results[i]
 		go func() {
 			defer ended.Done()
-			result.Reply, result.Err = around(ctx, &call)
+			result.Reply, result.Err = c.around(ctx, &call)
 		}()
 	}
 	ended.Wait()

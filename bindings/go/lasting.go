@@ -155,7 +155,7 @@ func (c *connection) reconnecting(status Status) {
 	forgotten := s.backlog
 	s.backlog = nil
 	for _, request := range forgotten {
-		request.answered.Store(true)
+		request.answered.set(ErrDropped)
 		s.answered(request)
 	}
 	c.mutex.Unlock()

@@ -101,6 +101,13 @@ func readText(op string, write func(text *C.char, room C.uint64_t) C.int64_t) ([
 	return text[:min(int(length), len(text)-1)], nil
 }
 
+// MethodName gives the name that any [Router] of the program has for a method, and "" if none has.
+func MethodName(method uint16) string {
+	name, _ := methodNames.Load(method)
+	text, _ := name.(string)
+	return text
+}
+
 // noteMethod takes note of a name, as far as metrics take it.
 func noteMethod(method uint16, name string) {
 	for len(name) > methodNameBytesMax {

@@ -68,7 +68,7 @@ func (request *Request) ReplyBuffer(status Status, from Buffer) error {
 	if err != nil {
 		return err
 	}
-	if request.answered.Swap(true) {
+	if !request.answered.set(status) {
 		return errorf(op, ErrStale, "this Request was answered already, or is none")
 	}
 	p := pendings.Get().(*pending)

@@ -23,6 +23,7 @@ struct copyrpc_go_scratch {
     int32_t reason; // why crpc_submit stopped
     crpc_op op;     // for crpc_reserve
     void *address;  // from crpc_reserve
+    crpc_trace trace; // from crpc_request_get_trace
 };
 */
 import "C"

@@ -8,6 +8,7 @@ import "context"
 type Reservation struct {
 	connection *connection
 	request    *Request // that it answers; nil: it is for a call
+	status     Status   // with which
 	pending    *pending // of a call
 	userData   uint64
 	memory     []byte
@@ -17,7 +18,7 @@ type Reservation struct {
 const opReserve = "reserve"
 
 // Reserve reserves `bytes` of room for the request of a call, to be written to Bytes; nothing is copied then. The call has neither
-// a Request nor a From, and no After. Commit sends it, and Abort gives the room up: one of them must follow. Until then the
+// a Request nor a From, no After and no Trace. Commit sends it, and Abort gives the room up: one of them must follow. Until then the
 // endpoint sends nothing: what others call and reply meanwhile waits. So it has one reservation at most, and another one gives
 // ErrBusy. Reserve does not wait: ErrAgain means that there is no room now, which Call and Do would wait for.
 func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
@@ -25,8 +26,8 @@ func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(call.Request) > 0 || call.From.Region != nil || call.After {
-		return nil, errorf(opReserve, ErrInvalid, "the payload of a reserved call is written to its room, and it follows no ops of the lane")
+	if len(call.Request) > 0 || call.From.Region != nil || call.After || call.Trace != nil {
+		return nil, errorf(opReserve, ErrInvalid, "the payload of a reserved call is written to its room, follows no ops of the lane, and has no Trace")
 	}
 	if from := (origin{bytes: bytes}); bytes < 0 || !c.fits(from, call.ReplyBytesMax) {
 		return nil, c.misfit(opReserve, from, call.ReplyBytesMax)
@@ -53,7 +54,7 @@ func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
 func (request *Request) Reserve(status Status, bytes int) (*Reservation, error) {
 	c := request.connection
 	switch {
-	case c == nil || request.answered.Load():
+	case c == nil || request.answered.isSet():
 		return nil, errorf(opReserve, ErrStale, "this Request was answered already, or is none")
 	case request.lost():
 		return nil, whyLost(opReserve)
@@ -62,7 +63,7 @@ func (request *Request) Reserve(status Status, bytes int) (*Reservation, error) 
 	case bytes > request.ReplyBytesMax:
 		return nil, errorf(opReserve, ErrTooBig, "the reply has %d bytes; the caller accepts at most %d", bytes, request.ReplyBytesMax)
 	}
-	r := &Reservation{connection: c, request: request}
+	r := &Reservation{connection: c, request: request, status: status}
 	err := r.begin(Op{Opcode: OpReply, Flags: OpQuiet, Status: int32(status), Token: request.token, PayloadBytes: uint32(bytes)})
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (r *Reservation) Commit(bytes int) error {
 	p.kick()
 	switch {
 	case r.request != nil && status == OK:
-		r.request.answered.Store(true)
+		r.request.answered.set(r.status)
 		c.mutex.Lock()
 		c.serving.answered(r.request)
 		c.mutex.Unlock()

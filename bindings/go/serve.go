@@ -20,9 +20,10 @@ type Request struct {
 
 	connection     *connection
 	token          uint64
-	answered       atomic.Bool
-	place          uint64  // where the Payload is in the arena; 0 = it is a copy
-	arena          *region // of that
+	answered       answerState
+	trace          atomic.Pointer[Trace] // nil: nobody has asked C; &untraced: there is none
+	place          uint64                // where the Payload is in the arena; 0 = it is a copy
+	arena          *region               // of that
 	kept, released atomic.Bool
 	deadline       time.Time       // when its caller waits no more; zero: it has not said
 	handlers       context.Context // of those that Serve runs; nil: it is Receive's
@@ -127,6 +128,9 @@ func (c *connection) request(completion *Completion) {
 	}
 	if completion.UserData != 0 {
 		request.deadline = time.Now().Add(time.Duration(completion.UserData))
+	}
+	if c.wantsTraces.Load() {
+		request.trace.Store(c.poller.raw.traceOf(EndpointHandle(c.handle), request.token))
 	}
 	c.mutex.Lock()
 	s := &c.serving
@@ -353,7 +357,7 @@ func (request *Request) DropNotStarted() error {
 
 func (request *Request) answer(op string, answer Op, payload []byte) error {
 	c := request.connection
-	if c == nil || request.answered.Swap(true) {
+	if c == nil || !request.answered.set(answer.tells()) {
 		return errorf(op, ErrStale, "this Request was answered already, or is none")
 	}
 	c.mutex.Lock()
@@ -378,6 +382,36 @@ func (request *Request) answer(op string, answer Op, payload []byte) error {
 	return nil
 }
 
+// Answered tells whether the request was answered, and with what: OK or a status of the application, as the caller sees it, or ErrDropped or
+// ErrNotStarted. Serve answers when the handler has returned, so an interceptor sees what a handler has answered by itself.
+func (request *Request) Answered() (Status, bool) { return request.answered.get() }
+
+// PeerAddress is the address of the peer that sent the request; "" if it was connected by a [Blob].
+func (request *Request) PeerAddress() string { return request.connection.peerAddress() }
+
+// answerState is the status that a request was answered with, once it was.
+type answerState struct{ value atomic.Uint64 } // 0: it was not; otherwise 1, and then the 32 bits of the status
+
+// set is false if there was an answer before.
+func (a *answerState) set(status Status) bool {
+	return a.value.CompareAndSwap(0, 1<<32|uint64(uint32(status)))
+}
+
+func (a *answerState) get() (Status, bool) {
+	value := a.value.Load()
+	return Status(uint32(value)), value != 0
+}
+
+func (a *answerState) isSet() bool { return a.value.Load() != 0 }
+
+// tells is the status of an answer.
+func (op *Op) tells() Status {
+	if op.Opcode == OpDrop && op.Status == 0 {
+		return ErrDropped
+	}
+	return Status(op.Status)
+}
+
 // handle runs the handler and sends what it returned.
 func (request *Request) handle(handler Handler, running *sync.WaitGroup, admission *admission) {
 	defer running.Done()
@@ -393,7 +427,7 @@ func (request *Request) handle(handler Handler, running *sync.WaitGroup, admissi
 		return
 	}
 	reply, err := request.call(request.Context(), handler)
-	if request.answered.Load() {
+	if request.answered.isSet() {
 		return // the handler did it by itself
 	}
 	if err == nil && len(reply) <= request.ReplyBytesMax {
