@@ -78,6 +78,12 @@ func (r *runner) reset() {
 		r.raw.close()
 	}
 	r.cancel()
+	r.things.Range(func(_, thing any) bool { // so that no handler waits for its grace to pass, and then answers
+		if it, ok := thing.(*peer); ok {
+			it.Close()
+		}
+		return true
+	})
 	r.begun.Wait()
 	r.things.Range(func(_, thing any) bool {
 		if closer, ok := thing.(interface{ Close() error }); ok {

@@ -209,7 +209,8 @@ func (r *runner) call(it *peer, l line) {
 	for i := 0; i < max(l.number("count"), 1); i++ {
 		id := l.number("id") + i
 		call := copyrpc.Call{Method: uint16(l.number("method")), ReplyBytesMax: l.number("reply_max"),
-			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1", Idempotent: l["idempotent"] == "1"}
+			Request: payload(l.number("length"), l.number("seed")+i), After: l["after"] == "1", Idempotent: l["idempotent"] == "1",
+			Trace: l.trace()}
 		call.From = r.inRegion(l, l.number("offset")+i*len(call.Request), call.Request)
 		if call.From.Region != nil {
 			call.Request = nil
@@ -308,7 +309,10 @@ func abandoned(request *copyrpc.Request) bool {
 }
 
 func tellWaiting(request *copyrpc.Request) said {
-	fields := said{"abandoned": 0, "waits_ms": 0}
+	fields := said{"abandoned": 0, "waits_ms": 0, "trace": ""}
+	if trace, found := request.Trace(); found {
+		fields["trace"] = hex.EncodeToString(append(append(trace.TraceID[:], trace.SpanID[:]...), trace.Flags))
+	}
 	if abandoned(request) {
 		fields["abandoned"] = 1
 	}

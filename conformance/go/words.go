@@ -95,6 +95,15 @@ func (l line) blob() []byte {
 	return blob
 }
 
+// trace is the line's; schema.json sees to its length.
+func (l line) trace() *copyrpc.Trace {
+	told, _ := hex.DecodeString(l["trace"])
+	if len(told) != 25 {
+		return nil
+	}
+	return &copyrpc.Trace{TraceID: [16]byte(told[:16]), SpanID: [8]byte(told[16:24]), Flags: told[24]}
+}
+
 func (l line) milliseconds(key string) time.Duration {
 	return time.Duration(l.number(key)) * time.Millisecond
 }
