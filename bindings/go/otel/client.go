@@ -42,10 +42,10 @@ func CallInterceptor(options ...Option) func(next copyrpc.CallFunc) copyrpc.Call
 // endCall says what has become of a call. For its caller, each error is one.
 func endCall(span trace.Span, err error) {
 	if err == nil {
-		span.SetAttributes(semconv.RPCResponseStatusCode("OK"))
+		span.SetAttributes(rpcStatusCode.String("OK"))
 		return
 	}
-	span.SetAttributes(semconv.RPCResponseStatusCode(statusName(copyrpc.StatusOf(err))), errorType(err))
+	span.SetAttributes(rpcStatusCode.String(statusName(copyrpc.StatusOf(err))), errorType(err))
 	span.SetStatus(codes.Error, err.Error())
 }
 

@@ -137,7 +137,7 @@ func has(t testing.TB, span tracetest.SpanStub, want map[string]any) {
 func ended(t testing.TB, name string, span tracetest.SpanStub, code, errorType string) {
 	t.Helper()
 	all := attributes(span)
-	if got := all["rpc.response.status_code"].AsString(); got != code {
+	if got := all["rpc.status_code"].AsString(); got != code {
 		t.Errorf("%s: %s, and not %s", name, got, code)
 	}
 	if got := all["error.type"].AsString(); got != errorType {

@@ -27,6 +27,12 @@ import (
 // ScopeName is the instrumentation scope of the spans.
 const ScopeName = "github.com/copyrpc/copyrpc/bindings/go/otel"
 
+// The semantic conventions in which those for RPC are stable. Of their package for Go, which lags behind, the names that have changed since are here.
+const (
+	schemaURL     = "https://opentelemetry.io/schemas/1.45.0"
+	rpcStatusCode = attribute.Key("rpc.status_code")
+)
+
 // Option is an option of CallInterceptor and HandlerInterceptor.
 type Option func(*settings)
 
@@ -69,7 +75,7 @@ func settingsOf(options []Option) *settings {
 }
 
 func (s *settings) tracer() trace.Tracer {
-	return s.provider.Tracer(ScopeName, trace.WithInstrumentationVersion(copyrpc.Version()), trace.WithSchemaURL(semconv.SchemaURL))
+	return s.provider.Tracer(ScopeName, trace.WithInstrumentationVersion(copyrpc.Version()), trace.WithSchemaURL(schemaURL))
 }
 
 // starts knows how the spans of one side begin. It keeps that of methods with a name, in places that they share if they are many: what a peer

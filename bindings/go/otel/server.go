@@ -60,7 +60,7 @@ func endRequest(span trace.Span, request *copyrpc.Request, reply []byte, err err
 	if status < 0 { // it was dropped
 		seen = copyrpc.StatusOf(status)
 	}
-	attributes = append(attributes, semconv.RPCResponseStatusCode(statusName(seen)))
+	attributes = append(attributes, rpcStatusCode.String(statusName(seen)))
 	if serverIsToBlame(seen) {
 		attributes = append(attributes, semconv.ErrorTypeKey.String(status.Name()))
 		span.SetStatus(codes.Error, why)

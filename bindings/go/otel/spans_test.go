@@ -11,7 +11,6 @@ import (
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
 	otelcopyrpc "github.com/copyrpc/copyrpc/bindings/go/otel"
 	"go.opentelemetry.io/otel"
-	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -33,14 +32,14 @@ func TestACallAndItsHandlerHaveASpanEach(t *testing.T) {
 	to, err := netip.ParseAddrPort(s.listener.Address())
 	check(t, err)
 	has(t, call, map[string]any{
-		"rpc.system.name": "copyrpc", "rpc.method": "otel.get", "rpc.response.status_code": "OK",
+		"rpc.system.name": "copyrpc", "rpc.method": "otel.get", "rpc.status_code": "OK",
 		"server.address": to.Addr().String(), "server.port": int64(to.Port()),
 		"network.peer.address": to.Addr().String(), "network.peer.port": int64(to.Port()),
 	})
 	back, err := netip.ParseAddrPort(from)
 	check(t, err)
 	has(t, handler, map[string]any{
-		"rpc.system.name": "copyrpc", "rpc.method": "otel.get", "rpc.response.status_code": "OK",
+		"rpc.system.name": "copyrpc", "rpc.method": "otel.get", "rpc.status_code": "OK",
 		"network.peer.address": back.Addr().String(), "network.peer.port": int64(back.Port()),
 	})
 	if call.Name != "otel.get" || handler.Name != "otel.get" || call.SpanKind != trace.SpanKindClient || handler.SpanKind != trace.SpanKindServer {
@@ -56,7 +55,7 @@ func TestACallAndItsHandlerHaveASpanEach(t *testing.T) {
 		{call.InstrumentationScope.Name, call.InstrumentationScope.Version, call.InstrumentationScope.SchemaURL},
 		{handler.InstrumentationScope.Name, handler.InstrumentationScope.Version, handler.InstrumentationScope.SchemaURL},
 	} {
-		if span.name != otelcopyrpc.ScopeName || span.version != copyrpc.Version() || span.schema != semconv.SchemaURL {
+		if span.name != otelcopyrpc.ScopeName || span.version != copyrpc.Version() || span.schema != "https://opentelemetry.io/schemas/1.45.0" {
 			t.Errorf("%+v", span)
 		}
 	}
@@ -251,7 +250,7 @@ func TestPeersWithoutAnAddress(t *testing.T) {
 	endpoint.Close()
 	<-served
 	for _, span := range append(client.take(), server.take()...) {
-		has(t, span, map[string]any{"rpc.system.name": "copyrpc", "rpc.method": "method 3", "rpc.response.status_code": "OK"})
+		has(t, span, map[string]any{"rpc.system.name": "copyrpc", "rpc.method": "method 3", "rpc.status_code": "OK"})
 	}
 }
 
