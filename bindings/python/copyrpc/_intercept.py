@@ -69,7 +69,7 @@ class InterceptedCall:
     def _begin(self) -> Any:
         while not self._run.ended:
             try:
-                return self._start(self._call)
+                return self._run.within(self._start, self._call)
             except BaseException as error:
                 self._run.failed(error)
         return None

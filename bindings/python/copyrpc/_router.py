@@ -1,7 +1,7 @@
 """_router.py: a handler for each method, and interceptors: what goes around handlers and calls."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Generator, Optional, Sequence, TypeVar, Union
 
 from ._native import lib
 from ._status import METHOD_NAMED, Status, method_number
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 #: What runs one thing that interceptors go around: of a handler, a Request; of a call, an OutgoingCall.
 Step = Callable[[Any], Any]
-#: A generator function. At each `yield`, what is behind it runs, and its answer is what `yield` gives, or it raises.
-Interceptor = Callable[[Any], Generator[None, Any, Any]]
+#: A generator function. At each `yield`, what is behind it runs, and its answer is what `yield` gives, or it raises. It runs within what
+#: is yielded, if that is a context manager.
+Interceptor = Callable[[Any], Generator[Optional[ContextManager[Any]], Any, Any]]
 
 
 #: Names of methods, of all routers: for metrics. A name always has the same number.
@@ -96,7 +97,8 @@ def chain(handler: AnyHandler, *interceptors: Interceptor) -> AnyHandler:
             return answer               # or another; without it, the handler's
 
     The same serves functions and coroutines. One that returns or raises before its `yield` answers in the handler's
-    stead."""
+    stead. What sets a contextvar for the handler yields a context manager that does it: `yield manager`. That is entered around
+    the handler alone. For a coroutine it is entered again where the coroutine runs, which may be another task."""
     return around_all(interceptors, handler)
 
 
@@ -116,7 +118,7 @@ def around(interceptor: Interceptor, inner: Step) -> Step:
         run = Run(interceptor, subject)
         while not run.ended:
             try:
-                answer = inner(subject)
+                answer = run.within(inner, subject)
                 if hasattr(answer, "__await__"):
                     return _awaited(run, inner, subject, answer)
             except BaseException as error:
@@ -133,8 +135,15 @@ async def _awaited(run: Run, inner: Step, subject: Any, coming: Any) -> Any:
     while True:
         try:
             if coming is None:  # again
-                coming = inner(subject)
-            answer = (await coming) if hasattr(coming, "__await__") else coming
+                coming = run.within(inner, subject)
+            answer = coming
+            if hasattr(coming, "__await__"):
+                if run.inside is None:
+                    answer = await coming
+                else:
+                    answer = None
+                    with run.inside:
+                        answer = await coming
         except BaseException as error:
             run.failed(error)
         else:
@@ -147,7 +156,7 @@ async def _awaited(run: Run, inner: Step, subject: Any, coming: Any) -> Any:
 class Run:
     """One run of an interceptor."""
 
-    __slots__ = ("_steps", "ended", "answer")
+    __slots__ = ("_steps", "ended", "answer", "inside")
 
     def __init__(self, interceptor: Interceptor, subject: Any) -> None:
         self._steps = interceptor(subject)
@@ -155,16 +164,28 @@ class Run:
             raise TypeError(f"an interceptor is a generator function, with a `yield`; {interceptor!r} is none")
         self.ended = False
         self.answer: Any = None
+        #: What the interceptor has yielded.
+        self.inside: Optional[ContextManager[Any]] = None
         try:
-            next(self._steps)
+            self.inside = next(self._steps)
         except StopIteration as end:
             self.ended, self.answer = True, end.value
+
+    def within(self, step: Step, subject: Any) -> Any:
+        """Takes the step that is behind the interceptor."""
+        if self.inside is None:
+            return step(subject)
+        if not hasattr(self.inside, "__enter__"):
+            raise TypeError(f"an interceptor yields nothing, or a context manager, not {type(self.inside).__name__}")
+        with self.inside:
+            return step(subject)
+        return None  # the manager has swallowed an exception
 
     def passed(self, answer: Any) -> None:
         """What is behind the interceptor has given this."""
         self.answer = answer
         try:
-            self._steps.send(answer)
+            self.inside = self._steps.send(answer)
         except StopIteration as end:
             self.ended = True
             if end.value is not None:
@@ -174,7 +195,7 @@ class Run:
         """What is behind the interceptor has raised this. Raises it if the interceptor has no answer instead."""
         try:
             try:
-                self._steps.throw(error)
+                self.inside = self._steps.throw(error)
                 return
             except StopIteration as end:
                 self.ended, self.answer = True, end.value

@@ -1,5 +1,7 @@
 """What services are made of: statuses, routers, interceptors, and what becomes of requests that are too many."""
 import asyncio
+import contextlib
+import contextvars
 import os
 import pickle
 import re
@@ -213,11 +215,107 @@ def test_interceptors_go_around_handlers(serving):
         assert endpoint.call(b"still there") == b"a(b(still there))"
 
 
+class Inside:
+    """Tells whether something runs within it."""
+
+    def __init__(self):
+        self.seen, self.entered = contextvars.ContextVar("inside", default=False), 0
+
+    def __enter__(self):
+        self.token = self.seen.set(True)
+        self.entered += 1
+
+    def __exit__(self, *ignored):
+        self.seen.reset(self.token)
+
+
+def test_a_handler_runs_within_what_its_interceptor_yields(serving):
+    inside, outside = Inside(), []
+
+    def keep(request):
+        try:
+            yield inside
+        except ValueError:
+            outside.append(inside.seen.get())
+            yield inside  # again
+        outside.append(inside.seen.get())
+
+    def handler(request):
+        if inside.entered == 2:
+            raise ValueError
+        return b"%d" % inside.seen.get()
+
+    with serving(copyrpc.chain(handler, keep)) as endpoint:
+        assert endpoint.call(b"") == b"1" and endpoint.call(b"") == b"1"
+    assert outside == [False, False, False] and inside.entered == 3
+
+
+def test_a_coroutine_runs_within_what_its_interceptor_yields():
+    """Also where it is awaited by another task than the one that has made it."""
+    inside = Inside()
+
+    def keep(subject):
+        for _ in range(2):
+            try:
+                answer = yield inside
+            except ValueError:
+                assert not inside.seen.get()
+                continue
+            return (answer, inside.seen.get())
+
+    async def handler(subject):
+        await asyncio.sleep(0)
+        if inside.entered < 3:
+            raise ValueError
+        return inside.seen.get()
+
+    async def main():
+        task = asyncio.ensure_future(copyrpc.chain(handler, keep)(None))
+        assert not inside.seen.get()
+        assert await task == (True, False) and not inside.seen.get()
+
+    asyncio.run(main())
+    assert inside.entered == 4
+
+
+def test_what_is_yielded_may_end_an_exception():
+    def keep(subject):
+        assert (yield contextlib.suppress(ValueError)) is None
+        return "kept"
+
+    def handler(subject):
+        raise ValueError
+
+    async def coroutine(subject):
+        raise ValueError
+
+    assert copyrpc.chain(handler, keep)(None) == "kept"
+    assert asyncio.run(copyrpc.chain(coroutine, keep)(None)) == "kept"
+
+
+def test_a_call_is_started_within_what_an_interceptor_yields(serving):
+    inside, seen = Inside(), []
+
+    def keep(call):
+        yield inside
+
+    def look(call):
+        seen.append(inside.seen.get())
+        yield
+
+    with serving(lambda request: b"", copyrpc.EndpointOptions(interceptors=[keep, look])) as endpoint:
+        call = endpoint.start(b"")
+        assert not inside.seen.get() and seen == [True]
+        assert call.result(60) == endpoint.call(b"") == b"" and seen == [True, True]
+
+
 def test_what_is_no_interceptor():
     with pytest.raises(TypeError, match="generator function, not bytes"):
         copyrpc.chain(lambda request: b"", b"x")
     with pytest.raises(TypeError, match="generator function, with a `yield`"):
         copyrpc.chain(lambda request: b"", lambda request: b"")(None)
+    with pytest.raises(TypeError, match="yields nothing, or a context manager, not int"):
+        copyrpc.chain(lambda request: b"", lambda request: (number for number in (5,)))(None)
     with copyrpc.Context() as context, pytest.raises(TypeError, match="generator function, not int"):
         context.blob(copyrpc.EndpointOptions(interceptors=[1]))
 
