@@ -46,6 +46,7 @@ from ._tags import (
     tag_header,
     write_tag_header,
 )
+from ._trace import Trace
 from ._transfer import Transfer
 from ._work import Received, Source, Work
 from .errors import (
@@ -89,6 +90,7 @@ OP_QUIET: int = _lib.CRPC_OP_QUIET
 OP_AFTER: int = _lib.CRPC_OP_AFTER
 OP_REGION: int = _lib.CRPC_OP_REGION
 OP_IDEMPOTENT: int = _lib.CRPC_OP_IDEMPOTENT
+OP_TRACED: int = _lib.CRPC_OP_TRACED
 COMPLETION_RESPONSE: int = _lib.CRPC_COMPLETION_RESPONSE
 COMPLETION_PLACED: int = _lib.CRPC_COMPLETION_PLACED
 COMPLETION_ABANDONED: int = _lib.CRPC_COMPLETION_ABANDONED
@@ -278,6 +280,7 @@ __all__ = [
     "OP_QUIET",
     "OP_REGION",
     "OP_REPLY",
+    "OP_TRACED",
     "OpArray",
     "OutgoingCall",
     "PlacedRequest",
@@ -335,6 +338,7 @@ __all__ = [
     "Target",
     "Timeout",
     "TooBig",
+    "Trace",
     "Transfer",
     "TruncatedError",
     "Unreachable",

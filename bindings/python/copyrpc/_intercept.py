@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Union
 from ._endpoint import Endpoint
 from ._options import EndpointOptions
 from ._router import Interceptor, Run, Step, around_all
+from ._trace import Carried, Trace
 from .errors import CopyrpcError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class OutgoingCall:
     """A call that an interceptor sees, and may change: the arguments of Endpoint.call."""
 
-    __slots__ = ("endpoint", "request", "timeout", "method", "reply_bytes_max", "after", "idempotent")
+    __slots__ = ("endpoint", "request", "timeout", "method", "reply_bytes_max", "after", "idempotent", "trace")
 
     def __init__(
         self,
@@ -40,11 +41,13 @@ class OutgoingCall:
         self.reply_bytes_max = reply_bytes_max
         self.after = after
         self.idempotent = idempotent
+        #: Which trace it belongs to: the peer is told, if it asks Request.trace.
+        self.trace: Optional[Trace] = None
 
     def _made_by(self, function: Callable[..., Any]) -> Any:
         """What one of Endpoint's functions gives for it."""
         return function(
-            self.request,
+            self.request if self.trace is None else Carried(self.request, self.trace),
             timeout=self.timeout,
             method=self.method,
             reply_bytes_max=self.reply_bytes_max,

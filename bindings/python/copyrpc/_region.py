@@ -140,7 +140,21 @@ class Region(Closing):
         self._memory = None
 
 
-class RegionSlice:
+class Named:
+    """A payload that is no buffer, but knows how an op names it."""
+
+    __slots__ = ()
+
+    def _named(self, context: Any, name: str) -> tuple[Any, int, int, int, int]:
+        """See payload_of."""
+        raise NotImplementedError
+
+    def _held(self, context: Any, name: str) -> tuple[Any, int, int, int, int]:
+        """See held_payload_of."""
+        raise NotImplementedError
+
+
+class RegionSlice(Named):
     """A part of a Region, which ops of queues and lanes name: region[a:b]."""
 
     __slots__ = ("region", "address", "_bytes")
@@ -168,25 +182,30 @@ class RegionSlice:
         """What the peers of queues have to know to name its first byte."""
         return self.region.remote.at(self.address - self.region.address)
 
+    def _named(self, context: Any, name: str) -> tuple[Any, int, int, int, int]:
+        self.region._check_usable(context, name)
+        return ffi.NULL, self._bytes, IN_REGION, self.address - self.region.address, self.region.bits
+
+    def _held(self, context: Any, name: str) -> tuple[Any, int, int, int, int]:
+        return None, *self._named(context, name)[1:]
+
     def __repr__(self) -> str:
         offset = self.address - self.region.address
         return f"<copyrpc.RegionSlice [{offset}:{offset + self._bytes}]>"
 
 
-def payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> tuple[Any, int, int, int, int]:
-    """A payload as an op names it: what is pinned, its length, the op's flag, the offset, and the region."""
-    if isinstance(payload, RegionSlice):
-        region = payload.region
-        region._check_usable(context, name)
-        return ffi.NULL, len(payload), IN_REGION, payload.address - region.address, region.bits
+def payload_of(payload: Union[Buffer, Named], context: Any, name: str) -> tuple[Any, int, int, int, int]:
+    """A payload as an op names it: what is pinned, its length, the op's flags, the offset, and the region."""
+    if isinstance(payload, Named):
+        return payload._named(context, name)
     pinned = pin(payload, name)
     return pinned, len(pinned), 0, 0, 0
 
 
-def held_payload_of(payload: Union[Buffer, RegionSlice], context: Any, name: str) -> tuple[Any, int, int, int, int]:
+def held_payload_of(payload: Union[Buffer, Named], context: Any, name: str) -> tuple[Any, int, int, int, int]:
     """The same for fill_calls, which takes a Pins. (It also takes bytes as they are.)"""
-    if isinstance(payload, RegionSlice):
-        return None, *payload_of(payload, context, name)[1:]
+    if isinstance(payload, Named):
+        return payload._held(context, name)
     pinned = pin(payload, name)
     return Pins((payload,)), len(pinned), 0, 0, 0
 

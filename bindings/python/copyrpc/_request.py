@@ -19,6 +19,7 @@ from ._records import MARK
 from ._region import RegionSlice, payload_of
 from ._reserve import ReplyReservation, reserve
 from ._status import Status
+from ._trace import Trace, trace_of_request
 from .errors import Closed, CopyrpcError, Disconnected, RemoteError, error_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _log = logging.getLogger("copyrpc")
 class Request(Message):
     """A request of the peer. Answer it with reply() or drop()."""
 
-    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered", "_deadline_ns")
+    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered", "_deadline_ns", "_trace")
 
     def __init__(self, endpoint: Endpoint, record: tuple[int, ...], *, stays: bool = False) -> None:
         super().__init__(endpoint._pump, record[7], record[8], stays=stays)
@@ -78,6 +79,23 @@ class Request(Message):
             or self.endpoint._error is not None
             or (self._deadline_ns != 0 and time.monotonic_ns() >= self._deadline_ns)
         )
+
+    @property
+    def trace(self) -> Optional[Trace]:
+        """The trace that the call belongs to, if its caller has sent one. The library knows it as long as the request is open. What was
+        looked at before the answer stays; who looks only then gets None."""
+        try:
+            return self._trace
+        except AttributeError:  # nobody has looked: who does not must not pay
+            pass
+        self._trace: Optional[Trace] = self._read_trace()
+        return self._trace
+
+    def _read_trace(self) -> Optional[Trace]:
+        if self._answered or self._pump._pointer is None:
+            return None
+        with self._pump._use as pointer:
+            return None if self._token == LOST else trace_of_request(pointer, self.endpoint._bits, self._token)
 
     def _useless(self) -> bool:
         """Tells whether it was abandoned, as far as that is known; the clock is looked at only if somebody has left."""

@@ -15,6 +15,54 @@ static inline int of_caller(const crpc_op *op)
     return op->payload_bytes > 0 && !(op->flags & CRPC_OP_REGION);
 }
 
+/* It has a payload of the caller's and nothing more. */
+static inline int is_plain(const crpc_op *op)
+{
+    return op->payload_bytes > 0 && !(op->flags & (CRPC_OP_REGION | CRPC_OP_TRACED));
+}
+
+/* A stretch of memory. */
+struct stretch {
+    uintptr_t begin;
+    uintptr_t end;
+};
+
+static void reach(struct stretch *stretch, uintptr_t address, uint64_t bytes)
+{
+    stretch->begin = address < stretch->begin ? address : stretch->begin;
+    stretch->end = address + bytes > stretch->end ? address + bytes : stretch->end;
+}
+
+/* Does what copyrpc_native_submit does, for ops of which some have traces. */
+static int32_t submit_traced(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
+                             int32_t *reason)
+{
+    struct stretch all = {UINTPTR_MAX, 0};
+    for (uint32_t i = 0; i < count; i++) {
+        uintptr_t payload = (uintptr_t)payloads[i];
+        if (ops[i].flags & CRPC_OP_TRACED) {
+            const struct copyrpc_native_carried *carried = payloads[i];
+            reach(&all, (uintptr_t)&carried->trace, sizeof(carried->trace));
+            payload = carried->payload;
+        }
+        if (of_caller(&ops[i])) {
+            reach(&all, payload, ops[i].payload_bytes);
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uintptr_t payload = (uintptr_t)payloads[i];
+        if (ops[i].flags & CRPC_OP_TRACED) {
+            const struct copyrpc_native_carried *carried = payloads[i];
+            ops[i].token = (uintptr_t)&carried->trace - all.begin;
+            payload = carried->payload;
+        }
+        if (of_caller(&ops[i])) {
+            ops[i].payload_offset = payload - all.begin;
+        }
+    }
+    return crpc_submit(context, ops, count, (const void *)all.begin, all.end - all.begin, reason);
+}
+
 int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
                               int32_t *reason)
 {
@@ -22,10 +70,12 @@ int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloa
      * Of that it reads what the ops name. */
     uintptr_t begin = UINTPTR_MAX, end = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (of_caller(&ops[i])) {
+        if (is_plain(&ops[i])) {
             uintptr_t address = (uintptr_t)payloads[i];
             begin = address < begin ? address : begin;
             end = address + ops[i].payload_bytes > end ? address + ops[i].payload_bytes : end;
+        } else if (ops[i].flags & CRPC_OP_TRACED) {
+            return submit_traced(context, ops, payloads, count, reason);
         }
     }
     if (end == 0) {

@@ -8,8 +8,14 @@
  * to arrays. */
 #define COPYRPC_NATIVE_MARK 0x8000000000000000u
 
-/* Works as crpc_submit, but payloads may lie anywhere: payloads[i] belongs to ops[i]. Writes the
- * ops' payload_offset. */
+/* A payload, which may lie anywhere, and the trace that travels with it. */
+struct copyrpc_native_carried {
+    uint64_t payload; /* its address */
+    crpc_trace trace;
+};
+
+/* Works as crpc_submit, but payloads may lie anywhere: payloads[i] belongs to ops[i]. That of an op with
+ * CRPC_OP_TRACED is a struct copyrpc_native_carried. Writes the ops' payload_offset, and the token of those. */
 int32_t copyrpc_native_submit(crpc_context *context, crpc_op *ops, void **payloads, uint32_t count,
                               int32_t *reason);
 
