@@ -45,7 +45,7 @@ setup() {
     local missing
     mapfile -t missing < <(missing_packages)
     mkdir -p "$root/build"
-    [ ${#missing[@]} != 0 ] || { setup_go; return 0; }
+    [ ${#missing[@]} != 0 ] || { setup_go; setup_python_packages; return 0; }
     say "installing ${missing[*]}"
     as_root apt-get update > "$root/build/setup.log" 2>&1 || say "apt-get update failed; trying without"
     mapfile -t missing < <(missing_packages) # names of alternatives are known only now
@@ -55,6 +55,23 @@ setup() {
         die "the packages could not be installed; the whole log is build/setup.log"
     }
     setup_go
+    setup_python_packages
+}
+
+# What tests of bindings/python need from PyPI, beside the distribution's Python. Without it they are skipped.
+setup_python_packages() {
+    local folder=$root/build/tools/python-packages wanted
+    wanted=$(/usr/bin/python3 --version; cat "$root/scripts/packages-python.txt")
+    [ "$(cat "$folder/wanted" 2>/dev/null)" != "$wanted" ] || return 0
+    say "installing $(sed 's/#.*//; /^$/d' "$root/scripts/packages-python.txt" | paste -sd ' ') from PyPI in build/tools/python-packages"
+    rm -rf "$folder"
+    if ! /usr/bin/python3 -m pip install --disable-pip-version-check --retries 1 --target "$folder" -r "$root/scripts/packages-python.txt" \
+        >> "$root/build/setup.log" 2>&1; then
+        rm -rf "$folder"
+        say "PyPI did not bring them: the tests that need them are skipped (the log is build/setup.log)"
+        return 0
+    fi
+    printf '%s\n' "$wanted" > "$folder/wanted"
 }
 
 # ---- Go: bindings/go needs 1.21; Debian 12 has 1.19.

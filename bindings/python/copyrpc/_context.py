@@ -162,7 +162,7 @@ class Context(Closing, Pump):
         pointer = ffi.new("crpc_context **")
         error = new_error()
         check(lib.crpc_context_open(options, pointer, error), error=error)
-        self._method_names: set[int] = set()
+        self._method_names: dict[int, str] = {}
         super().__init__(pointer, keep_registered, queues)
         if told is not None:
             try:
@@ -200,7 +200,9 @@ class Context(Closing, Pump):
         where = addresses_bytes(address)
         given = endpoint_options(options)
         kind = endpoint_class(given)
-        return self._begin(kind, where, given.to_c(MARK if arrays else 0), lambda bits: kind(self, bits, given))
+        endpoint = self._begin(kind, where, given.to_c(MARK if arrays else 0), lambda bits: kind(self, bits, given))
+        endpoint._target = where.decode()
+        return endpoint
 
     def connect(
         self, address: Addresses, options: Optional[EndpointOptions] = None, *, timeout: Optional[float] = None, arrays: bool = False
@@ -547,17 +549,17 @@ class Context(Closing, Pump):
             for method, name in list(router_names.items()):
                 if method not in self._method_names:
                     check(lib.crpc_context_name_method(pointer, method, name.encode()[:255].decode(errors="ignore").encode()))
-                    self._method_names.add(method)
+                    self._method_names[method] = name
             return read_text(lambda text, room: lib.crpc_context_metrics(pointer, flags, text, room))
 
     def name_method(self, method: int, name: str) -> None:
-        """Names a method in metrics_text, where it is its number otherwise."""
+        """Names a method in metrics_text and in spans of copyrpc.opentelemetry, where it is its number otherwise."""
         index = number(method, "method", 0, 0xFFFF)
         if not isinstance(name, str) or "\0" in name:
             raise TypeError("a name is a str without zeros")
         with self._use as pointer:
             check(lib.crpc_context_name_method(pointer, index, name.encode()))
-            self._method_names.add(index)
+            self._method_names[index] = name
 
     def log(self) -> list[LogEntry]:
         """Takes the entries out of the log and returns them, oldest first. log_level decides which

@@ -55,12 +55,15 @@ class Endpoint(Lane, Requests):
         self._arena: Optional[RegionSlice] = None  # which the peer was lent
         self._left: dict[int, int] = {}  # requests that are open, and whose callers wait no more: why
         self._lasting = Lasting() if options.reconnect else None
+        self._target = ""  # the address that it was asked to connect to
+        self._described: dict[str, dict[str, Any]] = {}  # what opentelemetry.py says of the connection of now
         context._endpoints[bits] = self
 
     # ---- Events, with the lock ----
 
     def _connected(self, status: int) -> None:
         super()._connected(status)
+        self._described.clear()
         if self._up and self._listener is not None:
             self._listener.endpoints.add(self)
         if self._lasting is not None:

@@ -48,7 +48,7 @@ _log = logging.getLogger("copyrpc")
 class Request(Message):
     """A request of the peer. Answer it with reply() or drop()."""
 
-    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_answered", "_deadline_ns", "_trace")
+    __slots__ = ("endpoint", "method", "reply_bytes_max", "_token", "_outcome", "_deadline_ns", "_trace")
 
     def __init__(self, endpoint: Endpoint, record: tuple[int, ...], *, stays: bool = False) -> None:
         super().__init__(endpoint._pump, record[7], record[8], stays=stays)
@@ -56,12 +56,12 @@ class Request(Message):
         self.method = record[2]
         self.reply_bytes_max = record[9]
         self._token = record[6]
-        self._answered: bool = False
+        self._outcome: Optional[int] = None  # once it is answered: a status of an answer, or CRPC_E_* that its caller gets
         self._deadline_ns = time.monotonic_ns() + record[5] if record[5] else 0
 
     @property
     def answered(self) -> bool:
-        return self._answered
+        return self._outcome is not None
 
     @property
     def deadline(self) -> Optional[float]:
@@ -92,7 +92,7 @@ class Request(Message):
         return self._trace
 
     def _read_trace(self) -> Optional[Trace]:
-        if self._answered or self._pump._pointer is None:
+        if self._outcome is not None or self._pump._pointer is None:
             return None
         with self._pump._use as pointer:
             return None if self._token == LOST else trace_of_request(pointer, self.endpoint._bits, self._token)
@@ -103,8 +103,8 @@ class Request(Message):
 
     def _lose(self) -> None:
         """The connection that it came by has ended, and the endpoint goes on. Nobody waits for an answer, and none is due."""
-        if not self._answered:
-            self._answered = True
+        if self._outcome is None:
+            self._outcome = lib.CRPC_E_CANCELED
             self._token = LOST
 
     def _lost_by(self, error: CopyrpcError, what: str) -> CopyrpcError:
@@ -118,7 +118,7 @@ class Request(Message):
         return error_of(lib.CRPC_E_DISCONNECTED, f"{what}: this request came by a connection that has ended")
 
     def _check_open(self, what: str) -> None:
-        if self._answered:
+        if self._outcome is not None:
             raise self._gone(what) if self._token == LOST else error_of(lib.CRPC_E_STALE, f"{what}: this request was answered before")
         if self.endpoint._error is not None:
             raise self.endpoint._error_again()
@@ -135,15 +135,15 @@ class Request(Message):
             self._pump._submit_one(self.endpoint, op, payload, None, what)
         except CopyrpcError as error:
             raise self._lost_by(error, what) from None
-        self._note_answered()
+        self._note_answered(status)
 
-    def _note_answered(self) -> None:
-        self._answered = True
+    def _note_answered(self, outcome: int) -> None:
+        self._outcome = outcome
         self.endpoint._left.pop(self._token, None)
 
     def _drop_not_started(self) -> None:
         """Nothing was done of it: an answer is due, if its peer is still there. Called with the lock held."""
-        if not self._answered and self.endpoint._error is None:
+        if self._outcome is None and self.endpoint._error is None:
             try:
                 self._answer_held(DROP, lib.CRPC_E_NOT_STARTED, ffi.NULL, 0, "drop", QUIET)
             except CopyrpcError:
@@ -164,12 +164,12 @@ class Request(Message):
             op = (REPLY, flags, 0, status, self.endpoint._bits, MARK | sent._id, self._token, offset, size, 0, 0, region)
             try:
                 pump._submit_one(self.endpoint, op, pinned, None, "reply")
-                self._note_answered()
+                self._note_answered(status)
             except CopyrpcError as error:
                 pump._pending.pop(sent._id, None)
                 raise self._lost_by(error, "reply") from None
             except BaseException:
-                if not self._answered:
+                if self._outcome is None:
                     pump._pending.pop(sent._id, None)
                 raise
         return sent
@@ -220,7 +220,7 @@ class Request(Message):
         number(status, "a reply's status", 0, 0x7FFFFFFF)
         size = number(payload_bytes, "payload_bytes", 0, 0xFFFFFFFF)
         self._check_size(size)
-        if self._answered:
+        if self._outcome is not None:
             self._check_open("reserve")
         try:
             return reserve(ReplyReservation(self, (REPLY, QUIET, 0, status, self.endpoint._bits, 0, self._token, 0, size, 0, 0, 0)))
@@ -231,6 +231,8 @@ class Request(Message):
         """Drops the request without an answer: the caller gets Dropped. With `not_started` it gets NotStarted: nothing was done
         of the request, and it can be sent again, here or elsewhere."""
         self._answer(DROP, lib.CRPC_E_NOT_STARTED if not_started else 0, ffi.NULL, 0, "drop")
+        if not not_started:
+            self._outcome = lib.CRPC_E_DROPPED
 
     def _fail(self, error: Exception) -> None:
         """A handler raised this. Answers with it, if an answer is still possible. Logs the
@@ -243,7 +245,7 @@ class Request(Message):
             status, payload = Status.UNKNOWN, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
             if not (gone and isinstance(error, Disconnected)):
                 _log.error("the handler of a request failed (method %d, from %s)", self.method, self.endpoint, exc_info=error)
-        if not self._answered and not gone:
+        if self._outcome is None and not gone:
             self._refuse(status, payload)
 
     def _refuse(self, status: int, payload: bytes) -> None:
@@ -262,7 +264,7 @@ class Request(Message):
     ) -> None:
         """If the block did not answer the request, answers it: with the exception that ended the
         block, or by dropping it."""
-        if not self._answered and self._pump._pointer is not None and self.endpoint._error is None:
+        if self._outcome is None and self._pump._pointer is not None and self.endpoint._error is None:
             try:
                 if isinstance(value, Exception):
                     self._fail(value)
@@ -350,7 +352,7 @@ class Requests:
             if request.endpoint._error is None and not request._useless():
                 return request
             request._drop_not_started()
-            request._answered = True
+            request._outcome = lib.CRPC_E_NOT_STARTED
             held.remove(request)
             request.release()
         return None
@@ -431,7 +433,7 @@ class Requests:
             try:
                 try:
                     answer = handler(request)
-                    if not request._answered:
+                    if request._outcome is None:
                         request.reply(b"" if answer is None else answer)
                 except Exception as error:
                     request._fail(error)
@@ -488,7 +490,7 @@ class Requests:
         def ended(task: asyncio.Task[None]) -> None:
             full = len(tasks) >= requests_max
             request = tasks.pop(task)
-            if not request._answered:  # it was canceled before it began
+            if request._outcome is None:  # it was canceled before it began
                 through(drop_not_started, request)
             if full and self._pump._pointer is not None and self._pump._attachment is not None:
                 self._pump._attachment.when_home(wake_ready)
@@ -537,11 +539,11 @@ class Requests:
                 answer: Any = handler(request)
                 if hasattr(answer, "__await__"):
                     answer = await answer
-                if not request._answered:
+                if request._outcome is None:
                     await _asyncio.ready(self._pump)
                     request.reply(b"" if answer is None else answer)
             except Exception as error:
-                if not request._answered and self._pump._pointer is not None:
+                if request._outcome is None and self._pump._pointer is not None:
                     await _asyncio.ready(self._pump)
                 request._fail(error)
             answer = None

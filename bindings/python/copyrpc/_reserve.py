@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._endpoint import Endpoint
     from ._request import Request
 
-_USER_DATA, _PAYLOAD_BYTES, _TIMEOUT_NS = 5, 8, 10
+_STATUS, _USER_DATA, _PAYLOAD_BYTES, _TIMEOUT_NS = 3, 5, 8, 10
 
 
 class Reservation(Window):
@@ -193,7 +193,7 @@ class ReplyReservation(Reservation):
                 self._commit(size)
             except CopyrpcError as error:
                 raise self._request._lost_by(error, "commit") from None
-            self._request._note_answered()
+            self._request._note_answered(self._op[_STATUS])
 
 
 R = TypeVar("R", bound=Reservation)

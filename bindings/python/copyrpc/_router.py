@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Generator, Optional, Sequence, TypeVar, Union
 
 from ._native import lib
-from ._status import METHOD_NAMED, Status, method_number
+from ._status import METHOD_NAMED, Status, asked_names, method_number
 from .errors import RemoteError, error_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Router:
         if found is None:
             raise RemoteError(Status.UNIMPLEMENTED, f"there is no {_called(request.method, None)} here")
         return found[1](request)
+
+
+def called(method: int) -> str:
+    """What the method is called: by its name, if this program has used one, and else by its number."""
+    return router_names.get(method) or asked_names.get(method) or _called(method, None)
 
 
 def _called(method: int, name: Optional[str]) -> str:

@@ -72,6 +72,10 @@ def standard_name(status: int) -> Optional[str]:
 #: The least number of a method that has a name.
 METHOD_NAMED: int = lib.CRPC_METHOD_NAMED
 
+#: Names of methods whose number this program has asked for; "" if two have the same. For traces: a client has no router.
+asked_names: dict[int, str] = {}
+_NAME_BYTES_MAX = 255  # of those that are kept: a name may come from anywhere
+
 
 def method_number(method: Union[int, str]) -> int:
     """Gives the number of the method with that name, in every language: METHOD_NAMED to 0xffff. Two names can have the same
@@ -80,4 +84,8 @@ def method_number(method: Union[int, str]) -> int:
         return number(method, "method", 0, 0xFFFF)
     if not method or "\0" in method:
         raise ValueError(f"{method!r} is no name of a method")
-    return int(lib.crpc_method_number(method.encode()))
+    name = method.encode()
+    index = int(lib.crpc_method_number(name))
+    if len(name) <= _NAME_BYTES_MAX and asked_names.setdefault(index, method) != method:
+        asked_names[index] = ""
+    return index

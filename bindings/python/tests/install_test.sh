@@ -45,7 +45,7 @@ check "it prints what came back" test "$(cat "$work/output")" = "b'hello'
 [b'one', b'two', b'three']"
 check "without a device it says so" bash -c "! '$venv/python' -c 'import copyrpc; copyrpc.Context(\"none0\")' 2> '$work/error' && grep -q 'NoDevice' '$work/error'"
 
-check "installing mypy, meson-python and cffi" "$venv/pip" install -q mypy meson-python cffi ninja meson numpy
+check "installing mypy, meson-python and cffi" "$venv/pip" install -q mypy meson-python cffi ninja meson numpy opentelemetry-api
 check "mypy --strict on the package" bash -c "cd '$work' && '$venv/mypy' --strict -p copyrpc"
 check "mypy --strict on the README's program" bash -c "cd '$work' && '$venv/mypy' --strict hello.py"
 cat > "$work/typed.py" <<'END'

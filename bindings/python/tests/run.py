@@ -36,6 +36,8 @@ class Tap:
             self.line(True, name)
 
     def pytest_collectreport(self, report):
+        if report.skipped:
+            self.line(True, report.nodeid, f" # SKIP {report.longrepr[2]}")
         if report.failed:
             self.line(False, f"collecting {report.nodeid}")
             print("\n".join("# " + line for line in report.longreprtext.splitlines()), flush=True)
@@ -48,5 +50,6 @@ arguments = sys.argv[1:] or [here]
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 status = pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:logging", "--rootdir", here, *arguments], plugins=[tap])
 print(f"1..{tap.count}")
-# Failures are told case by case; anything else went wrong in pytest itself.
-sys.exit(0 if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else int(status))
+# Failures are told case by case, and so is a file that is skipped as a whole; anything else went wrong in pytest itself.
+told = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, *([pytest.ExitCode.NO_TESTS_COLLECTED] if tap.count else []))
+sys.exit(0 if status in told else int(status))
