@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-from words import event, payload, status_of, told
+from words import event, payload, status_of, told, traced
 
 import copyrpc
 
@@ -27,15 +27,15 @@ class Forms:
 
     # ---- blocking ----
 
-    async def start_calls(self, endpoint, id, count, length, seed, region, offset, how):
+    async def start_calls(self, endpoint, id, count, length, seed, region, offset, trace, how):
         """Some calls have a thread each; many have one, which waits for all of them. One thread of each endpoint starts
         calls, in their order."""
         if count > THREADS // 4 and region is None:
-            requests = [payload(length, seed + index) for index in range(count)]
+            requests = [traced(payload(length, seed + index), trace) for index in range(count)]
             self.begin(self.calling_many(id, self.in_thread(lambda: endpoint.call_many(requests, return_exceptions=True, **how))))
             return
         for index in range(count):
-            data = self.sent(region, offset + index * length, payload(length, seed + index))
+            data = traced(self.sent(region, offset + index * length, payload(length, seed + index)), trace)
             started = self.calls[id + index] = self.in_order(endpoint, data, how)
             work = self.begin(self.calling(id + index, self.result(started)))
         await asyncio.wait([started, work], timeout=BLOCKED_SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -18,7 +18,7 @@ from looks import Looks
 from queues import Queues, text_of
 from runner_lines import Commands, Refused, say
 from tags import Tags
-from words import ACCESSES, THINGS, big, event, members_of, options_of, payload, picked, status_of, told
+from words import ACCESSES, THINGS, big, event, members_of, options_of, payload, picked, status_of, told, told_trace, traced
 
 import copyrpc
 
@@ -172,13 +172,13 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     # ---- Calls ----
 
     async def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, idempotent=0, region=None,
-                      offset=0):
+                      offset=0, trace=None):
         if self.form == "blocking":
             how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after), "idempotent": bool(idempotent)}
-            await self.start_calls(endpoint, id, count, length, seed, region, offset, how)
+            await self.start_calls(endpoint, id, count, length, seed, region, offset, trace, how)
             return
         for index in range(count):
-            data = self.sent(region, offset + index * length, payload(length, seed + index))
+            data = traced(self.sent(region, offset + index * length, payload(length, seed + index)), trace)
             call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after), idempotent=bool(idempotent))
             self.calls[id + index] = self.begin(self.calling(id + index, call))
 
@@ -270,7 +270,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
 
     def do_request(self, request):
         waits = 0 if request.deadline is None else max(int((request.deadline - time.monotonic()) * 1000), 1)
-        return {"abandoned": int(request.abandoned), "waits_ms": waits}
+        return {"abandoned": int(request.abandoned), "waits_ms": waits, "trace": told_trace(request.trace)}
 
     def do_payload(self, request):
         return told(request.payload)

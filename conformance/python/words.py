@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 import copyrpc
+from copyrpc._trace import Carried  # what an interceptor's trace becomes: so that endpoints here need no interceptors
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from runner_lines import big, event, payload, told
 
-__all__ = ["ACCESSES", "THINGS", "big", "event", "members_of", "options_of", "payload", "picked", "status_of", "told"]
+__all__ = ["ACCESSES", "THINGS", "big", "event", "members_of", "options_of", "payload", "picked", "status_of", "told", "told_trace", "traced"]
 # Members that name what there is.
 THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant", "target")
 ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
@@ -17,6 +18,18 @@ ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 def members_of(command):
     """Milliseconds become seconds, as the package has them."""
     return {key[:-3] if key.endswith("_ms") else key: value / 1000 if key.endswith("_ms") else value for key, value in command.items()}
+
+
+def traced(request, trace):
+    """The request with the trace of a command, if it has one."""
+    if trace is None:
+        return request
+    told = bytes.fromhex(trace)
+    return Carried(request, copyrpc.Trace(told[:16], told[16:24], told[24]))
+
+
+def told_trace(trace):
+    return "" if trace is None else (trace.trace_id + trace.span_id + bytes([trace.flags])).hex()
 
 
 def picked(of, names):
