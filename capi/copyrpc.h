@@ -501,14 +501,14 @@ typedef struct crpc_trace {
 /* One op. Its size will always be 64 bytes. Members that the opcode does not use must be zero. */
 typedef struct crpc_op {
     uint8_t opcode;           /* CRPC_OP_* */
-    uint8_t flags;            /* CRPC_OP_QUIET, CRPC_OP_AFTER, CRPC_OP_REGION, CRPC_OP_IDEMPOTENT, CRPC_OP_TRACED */
+    uint8_t flags;            /* CRPC_OP_QUIET, _AFTER, _REGION, _IDEMPOTENT, _TRACED */
     uint16_t method;          /* CALL: any number; the peer's completion shows it */
     int32_t status;           /* REPLY: any number >= 0; the caller's completion shows it.
                                * DROP: 0 or CRPC_E_NOT_STARTED */
     crpc_endpoint endpoint;   /* all opcodes */
     uint64_t user_data;       /* all opcodes: any number; the op's completion shows it */
-    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls. CALL: with
-                               * CRPC_OP_TRACED */
+    uint64_t token;           /* REPLY, DROP: the request's. CANCEL: user_data of the calls.
+                               * CALL: with CRPC_OP_TRACED, where the trace is */
     uint64_t payload_offset;  /* CALL, REPLY: from the start of the payload, or of `region` */
     uint32_t payload_bytes;   /* CALL, REPLY: may be 0 */
     uint32_t reply_bytes_max; /* CALL: length of the longest reply that the peer may send */
