@@ -3,123 +3,20 @@
 package main
 
 import (
-	"context"
 	"encoding/hex"
 	"net/netip"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
 )
 
-const (
-	rawOps    = 1024
-	indexBits = 20 // of user_data: the index of an op in its line; above it, which line
-)
-
-// raw is a context of the raw level, and what a scenario has made of it. One goroutine has it: run.
-type raw struct {
-	context *copyrpc.RawContext
-	jobs    chan func()
-	stop    atomic.Value // func(), that ends run's sleep
-	ended   chan struct{}
-	over    bool
-
-	things []*rawThing // user_data is the index
-	posts  []*post
-
-	letter       copyrpc.Completion // the datagram that came last
-	letterHeader []byte
-}
-
-// rawThing is a queue, a listener, a request or a region.
-type rawThing struct {
-	name   string
-	handle uint64
-	memory []byte
-}
-
-func openRaw(l line) (*raw, error) {
-	sizes := copyrpc.RawSizes{QueueOps: rawOps, Pieces: copyrpc.SubmitPiecesMax}
-	context, err := copyrpc.OpenRaw(sizes, append(l.options(), copyrpc.WithQueues())...)
-	if err != nil {
-		return nil, err
-	}
-	r := &raw{context: context, jobs: make(chan func(), 1), ended: make(chan struct{})}
-	r.stop.Store(func() {})
-	go r.run()
-	return r, nil
-}
-
-// run polls, does what do asks for, and sleeps.
-func (r *raw) run() {
-	for !r.over {
-		count, _ := r.context.Poll()
-		for i := 0; i < count; i++ {
-			r.take(&r.context.Completions[i])
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		r.stop.Store(func() { cancel() }) // before it looks for a job: who has one looks for this after it
-		select {
-		case job := <-r.jobs:
-			job()
-		default:
-			if count == 0 {
-				r.context.Wait(ctx)
-			}
-		}
-		cancel()
-	}
-	r.context.Close()
-	for _, thing := range r.things {
-		if thing.memory != nil {
-			syscall.Munmap(thing.memory)
-		}
-	}
-	close(r.ended)
-}
-
-// do has run do something, and waits for it.
-func (r *raw) do(job func()) {
-	done := make(chan struct{})
-	r.jobs <- func() {
-		job()
-		close(done)
-	}
-	r.stop.Load().(func())()
-	<-done
-}
-
-func (r *raw) close() {
-	r.do(func() { r.over = true })
-	<-r.ended
-}
-
-func (r *raw) add(name string) (*rawThing, uint64) {
-	thing := &rawThing{name: name}
-	if name == "" {
-		thing.name = strconv.Itoa(len(r.things))
-	}
-	r.things = append(r.things, thing)
-	return thing, uint64(len(r.things) - 1)
-}
-
-// named is the latest thing of a name; nil if there is none.
-func (r *raw) named(name string) *rawThing {
-	for i := len(r.things) - 1; i >= 0; i-- {
-		if r.things[i].name == name {
-			return r.things[i]
-		}
-	}
-	return nil
-}
+const indexBits = 20 // of user_data: the index of an op in its line; above it, which line
 
 // ---- Events ----
 
-func (r *raw) take(done *copyrpc.Completion) {
+func (r *raw) takeOfQueue(done *copyrpc.Completion) {
 	queue := r.things[done.EndpointUserData]
 	status := copyrpc.Status(done.Status).Name()
 	switch done.Kind {
@@ -218,26 +115,12 @@ func addressOf(memory []byte) uint64 {
 
 // ---- Verbs ----
 
-// obey does what a line says, of a context that is open.
-func (r *raw) obey(verb string, l line) (told said, err error) {
-	r.do(func() {
-		var it *rawThing
-		for _, key := range []string{"queue", "connection", "listener", "region", "target"} {
-			if name, ok := l[key]; ok {
-				if it = r.named(name); it == nil {
-					err = errUnknown
-					return
-				}
-				break
-			}
-		}
-		if it != nil && !strings.HasPrefix(verb, "queue_accept") && verb != "target_open" && verb != "dc_target_open" {
-			told, err = r.of(it, verb, l)
-		} else {
-			told, err = r.make(it, verb, l)
-		}
-	})
-	return told, err
+// obeyQueues is what the verbs do that are not those of calls.
+func (r *raw) obeyQueues(it *rawThing, verb string, l line) (said, error) {
+	if it != nil && !strings.HasPrefix(verb, "queue_accept") && verb != "target_open" && verb != "dc_target_open" {
+		return r.of(it, verb, l)
+	}
+	return r.make(it, verb, l)
 }
 
 // make is what the verbs do that make something.
@@ -294,14 +177,6 @@ func (r *raw) make(request *rawThing, verb string, l line) (said, error) {
 		return nil, err
 	}
 	return r.makeDynamic(thing, number, verb, l, options)
-}
-
-// failed tells of connecting that failed at once as of connecting that failed later.
-func (thing *rawThing) failed(err error) error {
-	if err != nil {
-		event("connected", said{"endpoint": thing.name, "status": statusOf(err)})
-	}
-	return nil
 }
 
 func (r *raw) register(thing *rawThing, l line) (err error) {
