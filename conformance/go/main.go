@@ -60,9 +60,12 @@ func (r *runner) number(thing any) string {
 	return number
 }
 
+// references are the members that name what a command is about: the first one that is there.
+var references = []string{"endpoint", "listener", "connection", "request", "room", "channel", "queue", "region", "grant", "target"}
+
 // find gives the thing that a line names; nil if it names none.
 func (r *runner) find(l line) (any, error) {
-	for _, key := range []string{"endpoint", "listener", "connection", "request", "room", "channel", "queue", "region", "grant", "target"} {
+	for _, key := range references {
 		if name, ok := l[key]; ok {
 			if thing, ok := r.things.Load(name); ok {
 				return thing, nil
@@ -177,17 +180,7 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	switch verb {
 	case "open":
 		r.serves = l["form"] == "serve"
-		options := l.options()
-		if _, ok := l["rails"]; ok {
-			options = append(options, copyrpc.WithRails())
-		}
-		if _, ok := l["queues"]; ok {
-			options = append(options, copyrpc.WithQueues())
-		}
-		if _, ok := l["log"]; ok {
-			options = append(options, copyrpc.WithLog(copyrpc.LogInfo))
-		}
-		if r.context, err = copyrpc.Open(options...); err != nil {
+		if r.context, err = copyrpc.Open(l.contextOptions()...); err != nil {
 			return nil, err
 		}
 		return r.ofContext("context", l)
@@ -239,7 +232,7 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 }
 
 func (r *runner) obey(verb string, l line) (_ said, err error) {
-	if _, ok := l["arrays"]; ok && verb == "open" {
+	if verb == "open" && (l["arrays"] == "1" || l["form"] == "raw") {
 		if r.raw, err = openRaw(l); err != nil {
 			return nil, err
 		}
@@ -341,7 +334,7 @@ func (r *runner) obey(verb string, l line) (_ said, err error) {
 
 func hello(known *commands) said {
 	return said{"protocol": 1, "name": "go", "language": "Go", "verbs": known.verbs(), "lacks": []string{}, "capabilities": []string{"early_cancel", "room_events"},
-		"forms": said{"serve": []string{"lend", "give_back"}}}
+		"forms": said{"serve": []string{"lend", "give_back"}, "raw": rawLacks}}
 }
 
 func main() {

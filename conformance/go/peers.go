@@ -311,7 +311,7 @@ func abandoned(request *copyrpc.Request) bool {
 func tellWaiting(request *copyrpc.Request) said {
 	fields := said{"abandoned": 0, "waits_ms": 0, "trace": ""}
 	if trace, found := request.Trace(); found {
-		fields["trace"] = hex.EncodeToString(append(append(trace.TraceID[:], trace.SpanID[:]...), trace.Flags))
+		fields["trace"] = traceWords(trace)
 	}
 	if abandoned(request) {
 		fields["abandoned"] = 1

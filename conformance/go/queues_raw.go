@@ -180,11 +180,11 @@ func (r *raw) make(request *rawThing, verb string, l line) (said, error) {
 }
 
 func (r *raw) register(thing *rawThing, l line) (err error) {
-	thing.memory, err = syscall.Mmap(-1, 0, l.number("length"), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	thing.memory, err = syscall.Mmap(-1, 0, max(l.number("length"), 1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return err
 	}
-	region, err := r.context.Register(unsafe.Pointer(unsafe.SliceData(thing.memory)), len(thing.memory), copyrpc.Access(l.number("access")))
+	region, err := r.context.Register(unsafe.Pointer(unsafe.SliceData(thing.memory)), l.number("length"), copyrpc.Access(l.number("access")))
 	thing.handle = uint64(region)
 	return err
 }
@@ -222,6 +222,8 @@ func (r *raw) of(it *rawThing, verb string, l line) (said, error) {
 		return nil, r.context.CloseTarget(copyrpc.TargetHandle(it.handle))
 	case "queue_modify", "run_low":
 		return nil, r.context.ModifyQueue(queue, l.changes()...)
+	case "error":
+		return tellError(r.context.QueueError(queue))
 	case "queue_fail":
 		return nil, r.context.FailQueue(queue)
 	case "queue_drain":

@@ -104,6 +104,10 @@ func (l line) trace() *copyrpc.Trace {
 	return &copyrpc.Trace{TraceID: [16]byte(told[:16]), SpanID: [8]byte(told[16:24]), Flags: told[24]}
 }
 
+func traceWords(trace copyrpc.Trace) string {
+	return hex.EncodeToString(append(append(trace.TraceID[:], trace.SpanID[:]...), trace.Flags))
+}
+
 func (l line) milliseconds(key string) time.Duration {
 	return time.Duration(l.number(key)) * time.Millisecond
 }
@@ -143,6 +147,21 @@ func (l line) options() (options []copyrpc.Option) {
 		}
 	}
 	return append(options, copyrpc.WithRetry(l.number("retry_timeout"), l.number("retry_count")))
+}
+
+// contextOptions are those of a context.
+func (l line) contextOptions() []copyrpc.Option {
+	options := l.options()
+	if l["rails"] == "1" {
+		options = append(options, copyrpc.WithRails())
+	}
+	if l["queues"] == "1" {
+		options = append(options, copyrpc.WithQueues())
+	}
+	if l["log"] == "1" {
+		options = append(options, copyrpc.WithLog(copyrpc.LogInfo))
+	}
+	return options
 }
 
 // channelOptions are those of a channel: there, `rails` are bits.
