@@ -33,6 +33,7 @@ type acceptor struct {
 	mutex   sync.Mutex
 	reason  Status
 	drains  map[*drain]struct{} // a Serve each
+	stopped bool                // by Shutdown: a Serve that comes later ends as those that were there
 	waiting []*ConnectRequest
 	arrived chan struct{} // of capacity 1: has a value when `waiting` may have something
 }
@@ -335,7 +336,7 @@ func (d *drain) within(done <-chan struct{}, grace time.Duration) bool {
 // What comes meanwhile is not begun: its callers get ErrNotStarted, or ErrClosing once they know, and may send it again elsewhere. If ctx is done before, the
 // handlers' ctx is canceled, and the callers of those that do not end within a second are answered for them. So nothing
 // that came is left without an answer. Shutdown returns when Serve does: nil, or ErrBusy if not all handlers have ended. A
-// Listener that nobody serves is closed.
+// Listener that nobody serves is closed, and a Serve that comes later returns nil at once.
 func (listener *Listener) Shutdown(ctx context.Context) error {
 	const op = "shutdown"
 	a, err := listener.valid(op)
@@ -343,6 +344,7 @@ func (listener *Listener) Shutdown(ctx context.Context) error {
 		return err
 	}
 	a.mutex.Lock()
+	a.stopped = true
 	var drains []*drain
 	for d := range a.drains {
 		drains = append(drains, d)
@@ -372,23 +374,40 @@ func (listener *Listener) Shutdown(ctx context.Context) error {
 	return err
 }
 
+// isStopped tells whether Shutdown was called. `a` may be nil.
+func (a *acceptor) isStopped() bool {
+	if a == nil {
+		return false
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return a.stopped
+}
+
 // Serve accepts all peers, and answers their requests with `handler` until ctx is done, or
 // [Listener.Shutdown] is called. Then it stops listening, takes leave of its clients, lets the handlers finish as [Endpoint.Serve] does,
 // and returns nil. It does the same, and returns an error, if the listener was closed by
 // somebody else or by a failure. ErrBusy means that not all handlers have ended.
 func (listener *Listener) Serve(ctx context.Context, handler Handler) error {
 	const op = "serve"
-	a, err := listener.valid(op)
-	if err != nil {
-		return err
-	}
 	if handler == nil {
 		return errorf(op, ErrInvalid, "the handler is nil")
+	}
+	a, err := listener.valid(op)
+	if err != nil {
+		if listener != nil && listener.acceptor.isStopped() {
+			return nil
+		}
+		return err
 	}
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	d := &drain{begin: func() { end(nil) }, limit: make(chan struct{}), ended: make(chan struct{})}
 	a.mutex.Lock()
+	if a.stopped {
+		a.mutex.Unlock()
+		return nil
+	}
 	if a.drains == nil {
 		a.drains = map[*drain]struct{}{}
 	}

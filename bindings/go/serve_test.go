@@ -257,6 +257,23 @@ func TestEveryRequestIsAnsweredWhenServeEnds(t *testing.T) {
 	}
 }
 
+// A program starts Serve in a goroutine, which may come to it only when the program is told to stop.
+func TestShutdownBeforeServe(t *testing.T) {
+	listener, err := openContext(t).Listen(host() + ":0")
+	check(t, err)
+	check(t, listener.Shutdown(limited(t)))
+	for i := 0; i < 2; i++ {
+		check(t, listener.Serve(limited(t), func(context.Context, *copyrpc.Request) ([]byte, error) { return nil, nil }))
+	}
+	closed, err := openContext(t).Listen(host() + ":0")
+	check(t, err)
+	check(t, closed.Close())
+	err = closed.Serve(limited(t), func(context.Context, *copyrpc.Request) ([]byte, error) { return nil, nil })
+	if !errors.Is(err, copyrpc.ErrClosed) {
+		t.Errorf("Serve of a listener that was closed gives %v", err)
+	}
+}
+
 // Everybody's calls are under way when the server is told to stop. Each is answered by its handler, or was not begun.
 func TestADrainLosesNothing(t *testing.T) {
 	const clients, callers = 3, 4
