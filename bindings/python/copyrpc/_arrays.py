@@ -347,6 +347,14 @@ class CompletionArray:
         pump = self._fresh()
         with pump._use as pointer:
             self._fresh()
+            completion = self._completions[index]
+            placed = completion.flags & lib.CRPC_COMPLETION_PLACED
+            if self._kept and completion.kind in _VIEWED and not placed:  # the view has ended with the poll that brought it
+                size = int(completion.payload_bytes)
+                if size > len(memory):
+                    raise error_of(lib.CRPC_E_TOO_BIG, "retain")
+                ffi.memmove(memory, ffi.cast("void *", completion.payload), size)
+                return size
             return check(lib.crpc_retain(pointer, self._completions + index, memory, len(memory)), "retain")
 
     def _payload_bytes(self) -> int:

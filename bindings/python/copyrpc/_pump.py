@@ -65,6 +65,7 @@ ABANDONED: int = lib.CRPC_COMPLETION_ABANDONED
 RECONNECTING: int = lib.CRPC_COMPLETION_RECONNECTING
 OF_CHANNEL: int = lib.CRPC_COMPLETION_OF_CHANNEL
 OF_QUEUE: int = lib.CRPC_COMPLETION_OF_QUEUE
+PLACED: int = lib.CRPC_COMPLETION_PLACED
 AGAIN: int = lib.CRPC_E_AGAIN
 
 #: In errors, the context whose `_visit` it is.
@@ -257,7 +258,8 @@ class Pump:
     def _keep(self, record: tuple[int, ...]) -> None:
         """For an application's array, at its next poll. The last thing that is done with the record."""
         kind, address, size = record[0], record[7], record[8]
-        viewed = size and kind != SENT and kind != RECEIVED and kind != WORK  # those tell of the application's own memory
+        # Those tell of the application's own memory, and so does what was placed in its arena.
+        viewed = size and kind != SENT and kind != RECEIVED and kind != WORK and not record[1] & PLACED
         self._put(self._backlog, (COMPLETION.pack(*record), memory[address : address + size] if viewed else b""))
 
     def _hand_out_event(self, record: tuple[int, ...]) -> None:

@@ -210,6 +210,23 @@ def test_answers(ends, source, memory, count):
         right._pump._wait(sent.done)
 
 
+def test_an_answer_to_an_array_that_another_poll_has_found(ends, source, memory):
+    """It is kept for the array, and says where the payload lies, which stays there."""
+    left, right = ends
+    lend((right, left), memory[:PLACE])
+    ops, completions = copyrpc.OpArray(1), copyrpc.CompletionArray(1)
+    ops.set(0, opcode=copyrpc.OP_CALL, endpoint=left.bits, reply_bytes_max=PLACE)
+    assert left.context.submit(ops) == 1
+    with right.receive(60) as request:
+        request.reply(source[:5000])
+    tell(ends)
+    assert left.context.poll(completions) == 1
+    (answer,) = completions
+    assert answer.flags & copyrpc.COMPLETION_PLACED and answer.payload == memory.address
+    assert completions.payload(0) == source.memory[:5000]
+    left.give_back(answer.payload)
+
+
 def test_coroutines(ends, source, memory):
     left, right = ends
     lend(ends, memory[: 4 * PLACE])

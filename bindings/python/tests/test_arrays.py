@@ -183,6 +183,23 @@ def test_arrays_beside_simple_calls(endpoint):
     assert sorted(found) == [(index, 0, b"%04d" % index) for index in range(100)]
 
 
+def test_retain_copies_what_another_poll_has_found(endpoint):
+    context = endpoint.context
+    ops, completions = copyrpc.OpArray(1), copyrpc.CompletionArray(1)
+    ops.fill_calls(endpoint, request_bytes=BYTES, reply_bytes_max=BYTES)
+    payload = os.urandom(BYTES)
+    assert context.submit(ops, payload=payload) == 1
+    assert endpoint.call(b"behind it") == b"behind it"
+    assert context.poll(completions) == 1
+    copy = bytearray(BYTES + 1)
+    assert completions.retain(0, copy) == BYTES and copy == payload + b"\0"
+    with pytest.raises(copyrpc.TooBig):
+        completions.retain(0, bytearray(BYTES - 1))
+    context.poll(copyrpc.CompletionArray(1))
+    with pytest.raises(copyrpc.Closed):
+        completions.retain(0, copy)
+
+
 def test_records_and_columns(endpoint):
     context = endpoint.context
     ops, completions = copyrpc.OpArray(CALLS), copyrpc.CompletionArray(CALLS)
