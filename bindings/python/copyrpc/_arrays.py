@@ -183,7 +183,7 @@ class OpArray(Ops):
     user_data."""
 
     _form = "crpc_op"
-    _handles = ("endpoint",)
+    _handles = ("endpoint", "region")
 
     @property
     def array(self) -> numpy.ndarray[Any, Any]:

@@ -256,6 +256,16 @@ def test_a_server_of_arrays(address):
         assert call.result() == b"to an array"
 
 
+def test_an_op_names_a_region(endpoint):
+    context = endpoint.context
+    region = context.register(bytearray(b"....hello"))
+    ops, completions = copyrpc.OpArray(1), copyrpc.CompletionArray(1)
+    ops.set(0, opcode=copyrpc.OP_CALL, flags=copyrpc.OP_REGION, endpoint=endpoint.bits, region=region.bits, payload_offset=4,
+            payload_bytes=5, reply_bytes_max=5)
+    assert context.submit(ops) == 1
+    assert drain(context, completions, 1) == [(0, 0, b"hello")]
+
+
 def test_no_room_takes_a_part(waiting):
     context = waiting.context
     ops = copyrpc.OpArray(2000)
