@@ -249,12 +249,13 @@ class Context(Closing, Pump):
         with self._use:
             return Listener(self, where, backlog, given, spread, auto_accept, arrays)
 
-    def blob(self, options: Optional[EndpointOptions] = None) -> tuple[Endpoint, bytes]:
+    def blob(self, options: Optional[EndpointOptions] = None, *, arrays: bool = False) -> tuple[Endpoint, bytes]:
         """Creates an endpoint that connects without rdma_cm. Returns the endpoint and its blob. The
-        application carries the blob to the peer, and passes the peer's blob to Endpoint.join."""
+        application carries the blob to the peer, and passes the peer's blob to Endpoint.join. With
+        `arrays`, poll() returns the peer's requests."""
         given = endpoint_options(options)
         kind = endpoint_class(given)
-        return self._offer(kind, given.to_c(0), lambda bits: kind(self, bits, given))
+        return self._offer(kind, given.to_c(MARK if arrays else 0), lambda bits: kind(self, bits, given))
 
     # ---- Channels ----
 

@@ -1,4 +1,5 @@
 """Arrays of ops and completions: 256 calls in a few crossings, with numpy and without; and what both are made from."""
+import asyncio
 import os
 import re
 import subprocess
@@ -254,6 +255,27 @@ def test_a_server_of_arrays(address):
             if call is None and endpoint.connected:
                 call = endpoint.start(b"to an array")
         assert call.result() == b"to an array"
+
+
+def test_requests_of_an_endpoint_that_was_joined():
+    """Context.blob has `arrays`, as listen and connect have."""
+
+    async def join(ends, blobs):
+        await asyncio.gather(*(end.ajoin(blob) for end, blob in zip(ends, reversed(blobs))))
+
+    with copyrpc.Context() as context:
+        (left, left_blob), (right, right_blob) = context.blob(), context.blob(arrays=True)
+        asyncio.run(join((left, right), (left_blob, right_blob)))
+        completions, replies = copyrpc.CompletionArray(1), copyrpc.OpArray(1)
+        call = left.start(b"to an array")
+        while context.poll(completions) == 0:
+            assert context.wait(20.0)
+        (request,) = completions
+        assert (request.kind, request.endpoint) == (copyrpc.COMPLETION_REQUEST, right.bits)
+        payload = bytes(completions.payload(0))
+        replies.set(0, opcode=copyrpc.OP_REPLY, endpoint=right.bits, token=request.token, payload_bytes=len(payload))
+        assert context.submit(replies, payload=payload) == 1
+        assert call.result(60) == b"to an array"
 
 
 def test_an_op_names_a_region(endpoint):
