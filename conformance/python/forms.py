@@ -1,16 +1,17 @@
 """forms.py: the other ways in which the package makes and serves calls. In the form `blocking`, threads wait for answers and requests; in
-`serve`, handlers answer requests. Otherwise all that waits is a coroutine."""
+`serve`, handlers answer requests; arrays.py has the form `arrays`. Otherwise all that waits is a coroutine."""
 import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
+import arrays
 from words import event, payload, status_of, told, traced
 
 import copyrpc
 
 # What they cannot do: a call that waits for room blocks its thread; the request of a handler is gone when that has ended, and with it the
 # payload and the place.
-FORMS = {"blocking": ["early_cancel"], "serve": ["payload", "lend", "give_back"]}
+FORMS = {"blocking": ["early_cancel"], "serve": ["payload", "lend", "give_back"], "arrays": arrays.LACKS}
 THREADS = 200
 REQUESTS = 100000  # that may be kept at once
 FOREVER = 1e9  # seconds
@@ -18,7 +19,7 @@ BLOCKED_SECONDS = 1  # as long as a start may take that has room, on a busy mach
 
 
 class Forms:
-    """What a Runner has of them. Its form is "" if it is neither."""
+    """What a Runner has of them. Its form is "" if it is none of these."""
 
     def in_thread(self, work, *arguments):
         if self.threads is None:
@@ -89,6 +90,8 @@ class Forms:
             await source.aserve(self.handle, requests_max=REQUESTS)
         elif self.form == "blocking":
             await self.receive_all(source)
+        elif self.form == "arrays":
+            await self.outlast(source)
         else:
             async for request in source:
                 await self.take_named(request)

@@ -3,10 +3,9 @@ import asyncio
 import mmap
 import os
 
-from words import ACCESSES, picked, status_of
+from words import ACCESSES, ERRORS, picked, status_of
 
 import copyrpc
-from copyrpc.errors import error_of
 
 DRIVERS = ((1, "verbs"), (2, "mlx5"))  # by CRPC_DRIVER_*
 CACHE = "registrations registrations_max bytes bytes_max hits misses evictions"
@@ -28,8 +27,7 @@ class Looks:
         return {"done": "CRPC_OK" if woken else "CRPC_E_TIMEOUT"}
 
     def do_status_text(self, status):
-        known = {error_of(-number).status_name: error_of(-number) for number in range(1, 100)}
-        return {"explained": bool(str(known[status]))}
+        return {"explained": bool(str(ERRORS[status]))}
 
     def do_error(self, endpoint=None, channel=None, queue=None):
         error = (endpoint or channel or queue).error

@@ -268,14 +268,17 @@ class Queues:
         post.count = accepted
         return {"accepted": accepted}
 
-    async def poll_arrays(self):
+    async def poll_arrays(self, take):
         done = copyrpc.CompletionArray(256)
         with contextlib.suppress(copyrpc.Closed):
             while True:
                 count = self.context.poll(done)
-                for completion in done:
-                    self.take(completion)
+                take(done)
                 await asyncio.sleep(0 if count else 0.001)
+
+    def take_works(self, done):
+        for completion in done:
+            self.take(completion)
 
     def take(self, done):
         post, index = self.posts[done.user_data >> INDEX_BITS], done.user_data & (1 << INDEX_BITS) - 1

@@ -9,6 +9,7 @@ import sys
 import time
 
 from arenas import Arenas
+from arrays import OPS, Arrays
 from channels import Channels
 from datagrams import Datagrams
 from dynamic import Dynamic
@@ -27,7 +28,7 @@ STATS = ("calls responses calls_failed requests replies late_responses batches_s
          "protocol_errors")
 
 
-class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, Forms):
+class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, Forms, Arrays):
     """What a scenario has made: a context, and things under their names or numbers."""
 
     def __init__(self):
@@ -36,6 +37,8 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         self.arrays, self.posts, self.queue_names, self.letter, self.tag_works = False, [], {}, None, {}
         self.arenas, self.dmabufs = {}, {}
         self.form, self.threads, self.starters = "", None, {}
+        self.ops, self.waiting, self.taking = copyrpc.OpArray(OPS), {}, False
+        self.array_endpoints, self.array_requests, self.early = {}, {}, []
 
     def begin(self, coroutine):
         task = asyncio.ensure_future(coroutine)
@@ -54,8 +57,8 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         self.form = form
         self.context = copyrpc.Context(device, driver=driver, rails=rails, queues=queues, log_level="info" if log else "off", **numbers)
         self.arrays = arrays
-        if arrays:
-            self.begin(self.poll_arrays())
+        if arrays or form == "arrays":
+            self.begin(self.poll_arrays(self.take_works if arrays else self.take_calls))
         return self.do_context()
 
     async def do_reset(self):
@@ -80,7 +83,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
             listen = self.context.listen_channels if channels else self.context.listen_queues
             listener = listen(address, backlog=backlog)
         else:
-            listener = self.context.listen(address, backlog=backlog, auto_accept=False)
+            listener = self.context.listen(address, backlog=backlog, auto_accept=False, arrays=self.form == "arrays")
             self.begin(self.take_requests(listener))
         self.things[name] = listener
         self.begin(self.take_connections(name, listener))
@@ -116,7 +119,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         listener.close()
 
     def do_connect(self, name, address, **options):
-        connection = self.context.aconnect(address, options_of(**options))
+        connection = self.context.aconnect(address, options_of(**options), arrays=self.form == "arrays")
         self.begin(self.connecting(name, connection, reconnect="reconnect" in options))
 
     def do_accept(self, name, connection, **options):
@@ -126,7 +129,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         connection.reject(reason)
 
     def do_blob(self, name, **options):
-        endpoint, blob = self.context.blob(options_of(**options))
+        endpoint, blob = self.context.blob(options_of(**options), arrays=self.form == "arrays")
         endpoint.user_data = name
         self.things[name] = endpoint
         return {"blob": blob.hex()}
@@ -173,14 +176,16 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
 
     async def do_call(self, endpoint, id, count=1, length=0, seed=0, method=0, reply_max=0, timeout=None, after=0, idempotent=0, region=None,
                       offset=0, trace=None):
+        how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after), "idempotent": bool(idempotent)}
         if self.form == "blocking":
-            how = {"timeout": timeout, "method": method, "reply_bytes_max": reply_max, "after": bool(after), "idempotent": bool(idempotent)}
             await self.start_calls(endpoint, id, count, length, seed, region, offset, trace, how)
+            return
+        if self.form == "arrays":
+            self.post_calls(endpoint, id, count, length, seed, region, offset, trace, how)
             return
         for index in range(count):
             data = traced(self.sent(region, offset + index * length, payload(length, seed + index)), trace)
-            call = endpoint.acall(data, timeout=timeout, method=method, reply_bytes_max=reply_max, after=bool(after), idempotent=bool(idempotent))
-            self.calls[id + index] = self.begin(self.calling(id + index, call))
+            self.calls[id + index] = self.begin(self.calling(id + index, endpoint.acall(data, **how)))
 
     @staticmethod
     def sent(region, offset, data):
@@ -202,6 +207,8 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     async def do_cancel(self, endpoint, id):
         if self.form == "blocking":
             await self.cancel_call(id)
+        elif self.form == "arrays":
+            self.cancel_call_of_array(endpoint, id)
         else:
             self.calls[id].cancel()
 

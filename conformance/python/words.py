@@ -5,13 +5,15 @@ from pathlib import Path
 
 import copyrpc
 from copyrpc._trace import Carried  # what an interceptor's trace becomes: so that endpoints here need no interceptors
+from copyrpc.errors import error_of
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from runner_lines import big, event, payload, told
 
-__all__ = ["ACCESSES", "THINGS", "big", "event", "members_of", "options_of", "payload", "picked", "status_of", "told", "told_trace", "traced"]
+__all__ = ["ACCESSES", "ERRORS", "THINGS", "big", "event", "members_of", "options_of", "payload", "picked", "status_of", "told", "told_trace", "traced"]
 # Members that name what there is.
 THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant", "target")
+ERRORS = {error.status_name: error for error in (error_of(-number) for number in range(1, 100))}
 ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
 
 
