@@ -7,7 +7,6 @@ from collections import deque
 from words import ERRORS, event, payload, status_of, told
 
 import copyrpc
-from copyrpc._trace import trace_of_request  # which only a Request of the package tells otherwise
 from copyrpc.errors import error_of
 
 # What they cannot do: room is reserved, and a service is ended gracefully, by objects, of which arrays have none; ops of lanes are
@@ -53,13 +52,11 @@ class Op:
 class ArrayRequest:
     """A request that an array has told of. A Runner does with it what it does with the package's own."""
 
-    def __init__(self, runner, done, data):
+    def __init__(self, runner, done, data, trace):
         self.runner, self.bits, self.token, self.address = runner, done.endpoint, done.token, done.payload
         self.method, self.reply_bytes_max, self.bytes, self.data = done.method, done.reply_bytes_max, done.payload_bytes, data
         self.deadline = time.monotonic() + done.user_data / 1e9 if done.user_data else None
-        self.abandoned = False
-        with runner.context._use as pointer:  # it is known as long as the request is open
-            self.trace = trace_of_request(pointer, self.bits, self.token)
+        self.abandoned, self.trace = False, trace
         self.is_placed = bool(done.flags & copyrpc.COMPLETION_PLACED)
 
     @property
@@ -192,7 +189,7 @@ class Arrays:
             elif one.kind == copyrpc.COMPLETION_REQUEST:
                 data = bytearray(one.payload_bytes)
                 done.retain(index, data)
-                request = self.array_requests[one.endpoint, one.token] = ArrayRequest(self, one, data)
+                request = self.array_requests[one.endpoint, one.token] = ArrayRequest(self, one, data, done.trace(index))
                 self.take_early(request)
             elif one.kind == copyrpc.COMPLETION_ABANDONED:
                 self.array_requests[one.endpoint, one.token].abandoned = True

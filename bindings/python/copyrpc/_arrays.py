@@ -11,6 +11,7 @@ from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable
 from ._records import CHANNEL_OP, COMPLETION, MARK, OP, Completion, column_form, records_form, structured
+from ._trace import Trace, trace_of_request
 from .errors import Closed, CopyrpcError, check, error_of
 
 if TYPE_CHECKING:
@@ -356,6 +357,16 @@ class CompletionArray:
                 ffi.memmove(memory, ffi.cast("void *", completion.payload), size)
                 return size
             return check(lib.crpc_retain(pointer, self._completions + index, memory, len(memory)), "retain")
+
+    def trace(self, index: int) -> Optional[Trace]:
+        """Which trace a request belongs to, as Request.trace. It is there until the request is answered, unlike the payload."""
+        number(index, "index", 0, self._count - 1)
+        request = self._completions[index]
+        if request.kind != lib.CRPC_COMPLETION_REQUEST:
+            raise ValueError("only requests have a trace")
+        assert self._pump is not None  # which has brought it
+        with self._pump._use as pointer:
+            return trace_of_request(pointer, request.endpoint.bits, request.token)
 
     def _payload_bytes(self) -> int:
         return sum(record[8] + 7 & ~7 for record in self.records() if record[0] in _VIEWED)

@@ -311,3 +311,39 @@ def test_ops_in_arrays_carry_traces(silent):
         left = 2
         while left:
             left -= context.poll(done)
+
+
+def test_arrays_tell_traces_of_requests(address):
+    with copyrpc.Context() as server, copyrpc.Context() as client:
+        server.listen(address, arrays=True)
+        connected = threading.Event()
+        ready = threading.Thread(target=lambda: (client.connect(address), connected.set()))
+        ready.start()
+        done, replies = copyrpc.CompletionArray(4), copyrpc.OpArray(1)
+        while not connected.is_set():
+            server.poll(done)
+        ready.join(60)
+        (endpoint,) = client._endpoints.values()
+        ops = copyrpc.OpArray(2)
+        payload = ONE.trace_id + ONE.span_id + bytes([ONE.flags]) + bytes(7)
+        ops.set(0, opcode=copyrpc.OP_CALL, flags=copyrpc.OP_TRACED, endpoint=endpoint.bits)
+        ops.set(1, opcode=copyrpc.OP_CALL, endpoint=endpoint.bits)
+        assert client.submit(ops, 2, payload) == 2
+        seen = []
+        while len(seen) < 2:
+            client.poll(copyrpc.CompletionArray(1))
+            server.poll(done)
+            for index, request in enumerate(list(done)):
+                seen.append(done.trace(index))
+                server.poll(copyrpc.CompletionArray(1))  # ends views, and not requests
+                assert done.trace(index) == seen[-1]
+                replies.set(0, opcode=copyrpc.OP_REPLY, flags=copyrpc.OP_QUIET, endpoint=request.endpoint, token=request.token)
+                assert server.submit(replies) == 1
+                assert done.trace(index) is None  # it is answered
+        assert seen == [ONE, None]
+        while client.poll(done) == 0:
+            pass
+        with pytest.raises(ValueError, match="only requests"):
+            done.trace(0)
+        with pytest.raises(ValueError):
+            done.trace(4)
