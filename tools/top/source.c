@@ -74,8 +74,9 @@ static bool find(struct sources *sources)
         }
         *end = '\0';
         name += 2;
-        if (strlen(name) < sizeof(sources->all->socket) && !is_listed(sources, name)) {
-            strcpy(sources->all[sources->count++].socket, name);
+        const size_t bytes = strlen(name) + 1;
+        if (bytes <= sizeof(sources->all->socket) && !is_listed(sources, name)) {
+            memcpy(sources->all[sources->count++].socket, name, bytes);
         }
     }
     free(line);
