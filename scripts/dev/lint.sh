@@ -39,7 +39,7 @@ setup_python_tools() {
     wanted=$(/usr/bin/python3 --version; cat scripts/lint/requirements.txt)
     [ "$(cat "$tools/lint/wanted" 2>/dev/null)" != "$wanted" ] || return 0
     say "installing ruff and mypy in build/tools/lint"
-    rm -rf "$tools/lint"
+    rm -rf "$tools/lint" "$lint/mypy" # whose cache says which packages there are
     if ! { /usr/bin/python3 -m venv "$tools/lint" &&
         "$tools/lint/bin/python" -m pip install --disable-pip-version-check -r scripts/lint/requirements.txt; } > "$lint/pip.log" 2>&1; then
         tail -n 3 "$lint/pip.log" >&2
