@@ -2,6 +2,7 @@
 `serve`, handlers answer requests; arrays.py has the form `arrays`. Otherwise all that waits is a coroutine."""
 import asyncio
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import arrays
@@ -9,9 +10,9 @@ from words import event, payload, status_of, told, traced
 
 import copyrpc
 
-# What they cannot do: a call that waits for room blocks its thread; the request of a handler is gone when that has ended, and with it the
-# payload and the place.
-FORMS = {"blocking": ["early_cancel"], "serve": ["payload", "lend", "give_back"], "arrays": arrays.LACKS}
+# What they cannot do: a call that waits for room blocks its thread, and `serve` ends no service while a handler waits for a command; the
+# request of a handler is gone when that has ended, and with it the payload and the place.
+FORMS = {"blocking": ["early_cancel", "stop"], "serve": ["payload", "lend", "give_back"], "arrays": arrays.LACKS}
 THREADS = 200
 REQUESTS = 100000  # that may be kept at once
 FOREVER = 1e9  # seconds
@@ -65,6 +66,18 @@ class Forms:
         with contextlib.suppress(copyrpc.Closed):  # the context
             while (request := await self.in_thread(source.receive)) is not None:
                 await self.take_named(request)
+
+    async def serve_in_thread(self, name, listener):
+        """As `serve` does, one request after the other."""
+        loop = asyncio.get_running_loop()
+
+        def handle(request):
+            loop.call_soon_threadsafe(self.tell_request, request, name)
+            while not request.answered and request.endpoint.error is None:
+                time.sleep(0.001)
+
+        with contextlib.suppress(copyrpc.Closed):  # the context
+            await self.in_thread(listener.serve, handle)
 
     # ---- serve ----
 

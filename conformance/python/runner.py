@@ -77,7 +77,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
     def do_listen(self, name, address, backlog=0, channels=0, queues=0, service=0):
         if service:
             listener = self.things[name] = self.context.listen(address, backlog=backlog)
-            self.begin(self.serving(name, listener))
+            self.begin(self.serve_in_thread(name, listener) if self.form == "blocking" else self.serving(name, listener))
             return self.do_listener(listener)
         if channels or queues:
             listen = self.context.listen_channels if channels else self.context.listen_queues
