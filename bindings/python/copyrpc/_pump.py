@@ -343,7 +343,7 @@ class Pump:
         """In the loop: tasks of requests whose callers wait no more."""
         for tasks in self._tasks.values():
             for task, request in list(tasks.items()):
-                if request._useless():
+                if request._is_left():
                     task.cancel()
 
     def _give_back_soon(self, bits: int, payload: int) -> None:

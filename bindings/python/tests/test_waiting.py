@@ -1,5 +1,7 @@
 """Callers that leave, as their servers see it; and servers that stop gracefully."""
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -123,6 +125,90 @@ def test_coroutines_end_with_their_callers(address):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_deadline_of_which_the_caller_does_not_know_yet_cancels_nobody(address):
+    """It has passed, as the server's clock has it, when a word about another call makes the server look. The answer of a handler that is
+    canceled then would be the first that its caller hears: that its request was dropped."""
+
+    async def main():
+        begun, ended = {}, []
+
+        async def handle(request):
+            begun[bytes(request.payload)] = request
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append(bytes(request.payload))
+
+        with copyrpc.Context() as context, copyrpc.Context() as other:
+            listener = context.listen(address)
+            serving = asyncio.ensure_future(listener.aserve(handle))
+            endpoint = await asyncio.to_thread(other.connect, address)
+
+            def poll():  # nobody else does it for the caller
+                other.poll(copyrpc.CompletionArray(1))
+                return True
+
+            late, canceled = endpoint.start(b"late", timeout=1.0), endpoint.start(b"canceled")
+            await until(lambda: poll() and len(begun) == 2)
+            canceled.cancel()
+            poll()  # which tells the server
+            with pytest.raises(copyrpc.Canceled):
+                canceled.result()
+            wait_for(lambda: begun[b"late"].abandoned)  # meanwhile the loop stands still
+            await until(lambda: b"canceled" in ended)
+            await asyncio.sleep(0)
+            assert ended == [b"canceled"]
+            with pytest.raises(copyrpc.Timeout):
+                late.result()
+            await until(lambda: poll() and b"late" in ended)  # now it knows, and has said so
+            listener.stop()
+            await serving
+
+    run(main())
+
+
+CALLER = """
+import sys, copyrpc
+endpoint = copyrpc.connect(sys.argv[1])
+endpoint.call(b"x", method=1)
+endpoint.call(b"y")
+"""
+
+
+def called_by_a_process(address):
+    return subprocess.Popen([sys.executable, "-c", CALLER, address])
+
+
+def test_coroutines_end_with_the_connection_of_their_callers(address):
+    async def main():
+        begun, ended = [], []
+
+        async def handle(request):
+            begun.append(request)
+            if request.method == 1:
+                request.reply(b"answered before")
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                ended.append(request.method)
+                raise
+
+        with copyrpc.Context() as context:
+            listener = context.listen(address)
+            serving = asyncio.ensure_future(listener.aserve(handle))
+            caller = called_by_a_process(address)
+            await until(lambda: len(begun) == 2 or caller.poll() is not None)
+            caller.kill()
+            caller.wait()
+            await asyncio.wait_for(until(lambda: bool(ended)), 60)
+            assert ended == [0]  # what goes on behind its answer is for no caller
+            listener.stop()
+            await serving
+            assert ended == [0, 1]
 
     run(main())
 
