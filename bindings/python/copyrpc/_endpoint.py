@@ -92,6 +92,7 @@ class Endpoint(Lane, Requests):
             told = error.status in (lib.CRPC_E_CLOSED, lib.CRPC_E_PROTOCOL)
             pump._attachment.lost(self._bits, error.status if told else lib.CRPC_E_DISCONNECTED)
         self._fail_boxes(error)
+        self._cancel_tasks()
         if self._listener is not None:
             self._listener.endpoints.discard(self)
         pump._endpoints.pop(self._bits, None)  # last: if this was cut, it is done again

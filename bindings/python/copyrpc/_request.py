@@ -71,7 +71,7 @@ class Request(Message):
     @property
     def abandoned(self) -> bool:
         """Tells whether its caller waits no more: it has canceled its call, or its deadline has passed; or the connection has
-        ended. Tasks of aserve are canceled when that is told. A handler of serve can look now and then, as it is told only while somebody
+        ended. Tasks of aserve are canceled when one of these is told. A handler of serve can look now and then, as it is told only while somebody
         polls the context. An answer is still due, but nobody sees it."""
         return (
             self._token in self.endpoint._left
@@ -100,7 +100,9 @@ class Request(Message):
     def _is_left(self) -> bool:
         """Tells whether its handler is to be canceled. Not for a deadline that has passed by this side's clock: its caller might not know
         that yet, and what it heard first would be that the request was dropped. It tells when it knows."""
-        return self._token == LOST or self._token in self.endpoint._left
+        if self._outcome is not None:  # what goes on behind its answer is for no caller
+            return self._token == LOST
+        return self._token in self.endpoint._left or self.endpoint._error is not None
 
     def _useless(self) -> bool:
         """Tells whether it was abandoned, as far as that is known; the clock is looked at only if somebody has left."""
