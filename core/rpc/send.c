@@ -34,15 +34,28 @@ __attribute__((cold, noinline)) int32_t rpc_refuse(struct rpc_endpoint *endpoint
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* Whether a call can be sent now: as rpc_call_possible, also on an endpoint that takes no call that way, and with its trace. */
-static inline bool call_sendable(const struct rpc_endpoint *endpoint, const crpc_op *op)
+/* Whether a call can be sent now with a trace, which is a message of its own with this charge, or 0. */
+static inline bool sendable_with(const struct rpc_endpoint *endpoint, const crpc_op *op,
+                                 uint64_t trace)
 {
-    const uint64_t trace = rpc_trace_charge(endpoint, op);
     const uint32_t messages = trace ? 2 : 1;
     return likely(endpoint->bar == CRPC_OK &&
                   endpoint->out.batch_messages <= WIRE_MESSAGES_MAX - messages) &&
            rpc_call_fits(endpoint, wire_charge(op->payload_bytes) + trace,
                          wire_charge(op->reply_bytes_max));
+}
+
+static __attribute__((cold, noinline)) bool traced_sendable(const struct rpc_endpoint *endpoint,
+                                                            const crpc_op *op)
+{
+    return sendable_with(endpoint, op, rpc_trace_charge(endpoint, op));
+}
+
+/* Whether a call can be sent now: as rpc_call_possible, also on an endpoint that takes no call that way, and with its trace. */
+static inline bool call_sendable(const struct rpc_endpoint *endpoint, const crpc_op *op)
+{
+    return likely(!(op->flags & CRPC_OP_TRACED)) ? sendable_with(endpoint, op, 0)
+                                                 : traced_sendable(endpoint, op);
 }
 
 /* Why a call is not possible now. CRPC_OK if it is: with slots that have not been made before, or a ring that has grown. */
