@@ -59,9 +59,7 @@ submit_unusual(const crpc_context *context, struct rpc_endpoint *endpoint, const
         return region ? rpc_gather(endpoint, &op, &region->payloads) : CRPC_E_STALE;
     }
     return theirs->flags & CRPC_OP_AFTER ? rpc_after(endpoint, &op, payload + op.payload_offset)
-           : traced ? rpc_trace_call(endpoint, &op, payload + op.payload_offset)
-           : call   ? rpc_call(endpoint, &op, payload + op.payload_offset)
-                    : rpc_reply(endpoint, &op, payload + op.payload_offset);
+                                         : rpc_submit(endpoint, &op, payload + op.payload_offset);
 }
 
 static inline int32_t submit_one(const crpc_context *context, struct rpc_endpoint *endpoint,
@@ -256,13 +254,12 @@ static uint32_t submit_measured(const crpc_context *context, const crpc_op *ops,
         return submit_many_measured(context, ops, count, payload, payload_bytes, reason);
     }
     struct metrics *metrics = rpc_engine_metrics(context->engine);
+    const uint64_t now_ns = rpc_engine_now_ns(context->engine);
     const uint8_t *place = payload + ops->payload_offset;
     if (op_is_call(ops)) {
-        const uint64_t now_ns = rpc_engine_now_ns(context->engine);
         return call_measured(metrics, endpoint, ops, place, now_ns, reason);
     }
     if (op_is_quiet_reply(ops)) {
-        const uint64_t now_ns = rpc_engine_now_ns(context->engine);
         const uint32_t taken = rpc_reply_alone(endpoint, ops, place, reason);
         if (likely(taken)) {
             metrics_op(metrics, endpoint, ops, now_ns);

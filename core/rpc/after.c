@@ -126,9 +126,7 @@ int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
     if (waits && !same && endpoint->out.batch_messages > 0 && !begin_batch(endpoint)) {
         return CRPC_E_AGAIN;
     }
-    int32_t status = op->opcode != CRPC_OP_CALL   ? rpc_reply(endpoint, op, payload)
-                     : op->flags & CRPC_OP_TRACED ? rpc_trace_call(endpoint, op, payload)
-                                                  : rpc_call(endpoint, op, payload);
+    int32_t status = rpc_submit(endpoint, op, payload);
     if (status != CRPC_OK) {
         undo_begin(endpoint);
     } else if (waits) {

@@ -134,9 +134,7 @@ static int32_t copy(struct rpc_endpoint *endpoint, const crpc_op *op,
 {
     const void *payload = (const void *)(uintptr_t)(region->address + op->payload_offset);
     assert(region->fd < 0 || op->payload_bytes == 0);
-    return op->opcode != CRPC_OP_CALL   ? rpc_reply(endpoint, op, payload)
-           : op->flags & CRPC_OP_TRACED ? rpc_trace_call(endpoint, op, payload)
-                                        : rpc_call(endpoint, op, payload);
+    return rpc_submit(endpoint, op, payload);
 }
 
 /* ---- Places ---------------------------------------------------------------------------------- */

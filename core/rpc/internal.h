@@ -649,8 +649,14 @@ void endpoint_send(struct rpc_endpoint *endpoint);
  * what the immediate has beside the length. Returns the batch's length. */
 uint64_t endpoint_send_word(struct rpc_endpoint *endpoint, struct ring *staging, uint64_t position,
                             uint8_t kind, const void *word, uint32_t bytes, uint32_t mark);
-/* Writes a word of the lane into the open batch, which has room for it and no reservation. */
-void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes);
+/* Writes a word into the open batch, which has room for it and no reservation. call_id: of the call that it is about. */
+void endpoint_say_of(struct rpc_endpoint *endpoint, uint8_t kind, uint32_t call_id,
+                     const void *word, uint32_t bytes);
+static inline void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word,
+                                uint32_t bytes)
+{
+    endpoint_say_of(endpoint, kind, 0, word, bytes);
+}
 
 /* receive.c */
 void endpoint_arrival(struct rpc_endpoint *endpoint, uint32_t units);
@@ -780,6 +786,8 @@ static inline bool rpc_traces_selected(const struct rpc_endpoint *endpoint)
 {
     return (endpoint->link.peer.features & WIRE_FEATURE_TRACES) != 0;
 }
+/* As rpc_call, which knows nothing of traces, for a call that has one. */
+int32_t rpc_trace_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 /* What its trace is charged, besides the call. 0: it has none, or none that the peer is told. */
 uint64_t rpc_trace_charge(const struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Writes it into the open batch, ahead of the call, which is possible. */

@@ -80,8 +80,9 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op);
 int32_t rpc_cancel(struct rpc_endpoint *endpoint, const crpc_op *op);
 /* Sends batches that have nothing to wait for. */
 void rpc_submit_end(struct rpc_engine *engine);
-/* As rpc_call, for a CALL with CRPC_OP_TRACED: op->token is the address of its crpc_trace. So it is for rpc_after and rpc_gather. */
-int32_t rpc_trace_call(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
+/* As rpc_call, or rpc_reply if the opcode is REPLY, for ops of any kind. Here, and for rpc_after and rpc_gather, a CALL may have
+ * CRPC_OP_TRACED: then op->token is the address of its crpc_trace. */
+int32_t rpc_submit(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload);
 /* Gets the trace of an open request. Returns CRPC_OK; CRPC_E_STALE: it is not open; CRPC_E_NOT_FOUND: it has none. */
 int32_t rpc_request_trace(struct rpc_endpoint *endpoint, uint64_t token, crpc_trace *trace);
 

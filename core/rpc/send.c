@@ -196,6 +196,13 @@ int32_t rpc_drop(struct rpc_endpoint *endpoint, const crpc_op *op)
     return reply_with(endpoint, op, tells && op->status ? op->status : CRPC_E_DROPPED, nothing);
 }
 
+int32_t rpc_submit(struct rpc_endpoint *endpoint, const crpc_op *op, const void *payload)
+{
+    return op->opcode != CRPC_OP_CALL   ? rpc_reply(endpoint, op, payload)
+           : op->flags & CRPC_OP_TRACED ? rpc_trace_call(endpoint, op, payload)
+                                        : rpc_call(endpoint, op, payload);
+}
+
 void rpc_submit_end(struct rpc_engine *engine)
 {
     while (!list_empty(&engine->urgent)) {
@@ -219,11 +226,12 @@ int32_t rpc_possible(struct rpc_endpoint *endpoint, const crpc_op *op)
 
 uint8_t *rpc_book(struct rpc_endpoint *endpoint, const crpc_op *op)
 {
-    if (op->opcode == CRPC_OP_CALL && unlikely(op->flags & CRPC_OP_TRACED)) {
+    const bool call = op->opcode == CRPC_OP_CALL;
+    if (call && unlikely(op->flags & CRPC_OP_TRACED)) {
         rpc_trace_say(endpoint, op);
     }
     uint8_t *place = rpc_next_place(endpoint);
-    if (op->opcode == CRPC_OP_CALL) {
+    if (call) {
         book_call(endpoint, op, place);
     } else { /* a possible reply answers a request */
         book_reply(endpoint, rpc_find_owed(endpoint, op->token), op, op->status, place);
@@ -248,16 +256,18 @@ void rpc_set_bars(struct rpc_endpoint *endpoint)
 
 /* ---- Words ------------------------------------------------------------------------------------ */
 
-static void write_word(uint8_t *place, uint8_t kind, const void *word, uint32_t bytes)
+static void write_word(uint8_t *place, uint8_t kind, uint32_t call_id, const void *word,
+                       uint32_t bytes)
 {
-    rpc_write_header(place, wire_message_bytes(bytes), bytes, 0, (uint64_t)kind << 48);
+    rpc_write_header(place, wire_message_bytes(bytes), bytes, call_id, (uint64_t)kind << 48);
     memcpy(place + WIRE_HEADER_BYTES, word, bytes);
 }
 
-void endpoint_say(struct rpc_endpoint *endpoint, uint8_t kind, const void *word, uint32_t bytes)
+void endpoint_say_of(struct rpc_endpoint *endpoint, uint8_t kind, uint32_t call_id,
+                     const void *word, uint32_t bytes)
 {
     assert(!endpoint->reservation.open && endpoint->out.batch_messages < WIRE_MESSAGES_MAX);
-    write_word(rpc_next_place(endpoint), kind, word, bytes);
+    write_word(rpc_next_place(endpoint), kind, call_id, word, bytes);
     rpc_messages_written(endpoint, wire_message_bytes(bytes), 1);
 }
 
@@ -420,7 +430,7 @@ __attribute__((cold)) uint64_t endpoint_send_word(struct rpc_endpoint *endpoint,
     struct nic_transfer transfer = {.local_key = staging->memory.local_key,
                                     .remote_key = endpoint->peer.ring_key};
     assert(endpoint_may_send(endpoint));
-    write_word(ring_at(staging, position) + WIRE_BATCH_HEADER_BYTES, kind, word, bytes);
+    write_word(ring_at(staging, position) + WIRE_BATCH_HEADER_BYTES, kind, 0, word, bytes);
     rpc_write_batch_in(endpoint, staging, ring_offset(staging, position), batch_bytes, 1, 0,
                        &transfer);
     transfer.immediate |= mark;

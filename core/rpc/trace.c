@@ -4,8 +4,7 @@
  * made. At the peer it is kept until somebody asks, as that of the token which the next request will get, if it is the one. Nothing
  * depends on it: if the request does not follow, nobody asks.
  */
-#include <string.h>
-
+#include "base/copy.h"
 #include "base/sparse.h"
 #include "rpc/internal.h"
 #include "rpc/lasting.h"
@@ -36,11 +35,8 @@ void rpc_trace_say(struct rpc_endpoint *endpoint, const crpc_op *op)
     }
     const struct rpc_call *free = endpoint->calls.first_free;
     const uint32_t call_id = free->call_id + (1u << WIRE_CALL_INDEX_BITS); /* as call_take does */
-    const uint64_t bytes = wire_message_bytes(sizeof(crpc_trace));
-    uint8_t *const place = rpc_next_place(endpoint);
-    rpc_write_header(place, bytes, sizeof(crpc_trace), call_id, (uint64_t)WIRE_TRACE << 48);
-    memcpy(place + WIRE_HEADER_BYTES, (const void *)(uintptr_t)op->token, sizeof(crpc_trace));
-    rpc_messages_written(endpoint, bytes, 1);
+    endpoint_say_of(endpoint, WIRE_TRACE, call_id, (const void *)(uintptr_t)op->token,
+                    sizeof(crpc_trace));
     endpoint->out.request_produced += charge;
 }
 
@@ -51,10 +47,8 @@ int32_t rpc_trace_call(struct rpc_endpoint *endpoint, const crpc_op *op, const v
         return rpc_lasting_call(endpoint->lasting, op, payload);
     }
     const int32_t status = rpc_possible(endpoint, op);
-    if (status == CRPC_OK && op->payload_bytes > 0) {
-        memcpy(rpc_book(endpoint, op) + WIRE_HEADER_BYTES, payload, op->payload_bytes);
-    } else if (status == CRPC_OK) {
-        rpc_book(endpoint, op);
+    if (status == CRPC_OK) {
+        copy_short(rpc_book(endpoint, op) + WIRE_HEADER_BYTES, payload, op->payload_bytes);
     }
     return status;
 }

@@ -350,11 +350,7 @@ static void an_older_peer_is_told_nothing(void **state)
 {
     (void)state;
     for (uint32_t older = 0; older < 2; older++) {
-        crpc_endpoint_options options = pair_options();
-        pair_close(&pair);
-        pair_open(&pair, NULL);
-        pair.engine[older]->features_left_out = WIRE_FEATURE_DEADLINES;
-        pair_connect(&pair, &options, &options);
+        pair_begin_with_older(&pair, older, WIRE_FEATURE_DEADLINES);
         crpc_endpoint_info info;
         rpc_endpoint_info(end_of(1 - older), &info);
         assert_int_equal(info.features, WIRE_FEATURE_TRACES);
@@ -441,12 +437,7 @@ static void words_are_charged(void **state)
 static void a_word_after_leave(void **state)
 {
     (void)state;
-    struct batch fin = malformed_good_requests(&pair);
-    fin.header.message_count = 0;
-    fin.header.flags = WIRE_BATCH_FIN;
-    fin.header.bytes = 32;
-    fin.immediate = 1;
-    fin.bytes = 32;
+    const struct batch fin = malformed_fin(&pair);
     malformed_send(&pair, &fin, 0);
     send_word(word_about(0), 1, 32);
     malformed_expect_end(&pair);
@@ -465,11 +456,7 @@ static void what_is_not_agreed_is_reserved(void **state)
     };
     for (size_t i = 0; i < sizeof(spoiled) / sizeof(spoiled[0]); i++) {
         for (uint32_t behind = 0; behind < 2; behind++) { /* alone, and behind a good one */
-            crpc_endpoint_options options = pair_options();
-            pair_close(&pair);
-            pair_open(&pair, NULL);
-            pair.engine[1]->features_left_out = WIRE_FEATURE_DEADLINES;
-            pair_connect(&pair, &options, &options);
+            pair_begin_with_older(&pair, 1, WIRE_FEATURE_DEADLINES);
             if (behind) {
                 struct batch batch = malformed_good_requests(&pair);
                 batch.second = spoiled[i];

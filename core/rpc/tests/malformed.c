@@ -42,6 +42,17 @@ struct batch malformed_good_responses(const struct pair *pair)
     return batch;
 }
 
+struct batch malformed_fin(const struct pair *pair)
+{
+    struct batch fin = malformed_good_requests(pair);
+    fin.header.message_count = 0;
+    fin.header.flags = WIRE_BATCH_FIN;
+    fin.header.bytes = WIRE_BATCH_HEADER_BYTES;
+    fin.immediate = 1;
+    fin.bytes = WIRE_BATCH_HEADER_BYTES;
+    return fin;
+}
+
 void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t position)
 {
     const struct rpc_endpoint *target = pair->endpoint[0][0];

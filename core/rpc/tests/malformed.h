@@ -25,6 +25,8 @@ void malformed_open(struct pair *pair);
 struct batch malformed_good_requests(const struct pair *pair);
 /* Answers to the endpoint's first two calls. */
 struct batch malformed_good_responses(const struct pair *pair);
+/* One without messages that takes leave. */
+struct batch malformed_fin(const struct pair *pair);
 /* Writes it to the endpoint's ring as the peer's device would. */
 void malformed_send(const struct pair *pair, const struct batch *batch, uint64_t position);
 

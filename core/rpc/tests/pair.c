@@ -77,6 +77,15 @@ void pair_close(struct pair *pair)
     memory_fabric_destroy(pair->fabric);
 }
 
+void pair_begin_with_older(struct pair *pair, uint32_t older, uint32_t features)
+{
+    const crpc_endpoint_options options = pair_options();
+    pair_close(pair);
+    pair_open(pair, NULL);
+    pair->engine[older]->features_left_out = features;
+    pair_connect(pair, &options, &options);
+}
+
 uint32_t pair_poll(struct pair *pair, uint32_t side)
 {
     struct pair_log *seen = &pair->seen[side];

@@ -269,8 +269,6 @@ void sim_gather_done(struct sim_side *side, uint8_t opcode, uint64_t user_data);
 /* sim_trace.c */
 /* The call that the side makes next may get a trace. */
 void sim_trace_choose(struct sim_side *side, crpc_op *op);
-/* As rpc_call, with its trace if it has one. */
-int32_t sim_trace_call(struct sim_side *side, const crpc_op *op, const void *payload);
 void sim_trace_book(const struct sim_side *side, const crpc_op *op, struct sim_call *call);
 /* A request has come, which is this call of the peer's. */
 void sim_trace_request(struct sim_side *side, uint32_t number, const crpc_completion *completion);

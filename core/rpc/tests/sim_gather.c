@@ -62,8 +62,7 @@ int32_t sim_gather_submit(struct sim_side *side, const crpc_op *op, const void *
     struct sim_gather *gather = &side->gather;
     const uint32_t slot = free_slot(gather);
     if (slot == SIM_GATHER_SLOTS || op->payload_bytes > SIM_GATHER_BYTES) {
-        return op->opcode == CRPC_OP_CALL ? sim_trace_call(side, op, payload)
-                                          : rpc_reply(side->endpoint, op, payload);
+        return rpc_submit(side->endpoint, op, payload);
     }
     struct sim_gather_slot *place = &gather->slots[slot];
     crpc_op moved = *op;

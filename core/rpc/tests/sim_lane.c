@@ -331,14 +331,14 @@ int32_t sim_lane_call(struct sim_side *side, const crpc_op *op, const void *byte
 {
     struct sim_lane *lane = &side->lane;
     if (!lane->used || !random_percent(&side->sim->lane_random, 40)) {
-        return sim_trace_call(side, op, bytes);
+        return rpc_submit(side->endpoint, op, bytes);
     }
     if (random_percent(&side->sim->lane_random, 70)) {
         transfer(side);
     }
     int32_t status = rpc_after(side->endpoint, op, bytes);
     if (status == CRPC_E_UNSUPPORTED || status == CRPC_E_DISCONNECTED) { /* the lane's own */
-        return sim_trace_call(side, op, bytes);
+        return rpc_submit(side->endpoint, op, bytes);
     }
     if (status == CRPC_OK && lane->taken && !lane_grant_over(lane->taken)) {
         after->after_slot = lane->last_slot;

@@ -21,12 +21,6 @@ void sim_trace_choose(struct sim_side *side, crpc_op *op)
     }
 }
 
-int32_t sim_trace_call(struct sim_side *side, const crpc_op *op, const void *payload)
-{
-    return op->flags & CRPC_OP_TRACED ? rpc_trace_call(side->endpoint, op, payload)
-                                      : rpc_call(side->endpoint, op, payload);
-}
-
 void sim_trace_book(const struct sim_side *side, const crpc_op *op, struct sim_call *call)
 {
     call->told = rpc_trace_charge(side->endpoint, op) > 0;

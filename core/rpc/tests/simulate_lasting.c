@@ -395,23 +395,21 @@ static void act_call(struct sim *sim)
     if (!client || sim->call_count == CALLS) {
         return;
     }
-    const crpc_op op = make_op(sim, payload);
+    crpc_op op = make_op(sim, payload);
     const bool alone = !op.flags && !op.timeout_ns && draw(sim, 2);
     const uint32_t number = (uint32_t)op.user_data;
     int32_t status;
     if (alone) {
         rpc_call_alone(endpoint, &op, payload, &status);
-    } else if (traced(number)) {
-        crpc_trace trace = trace_of(number);
-        crpc_op with_trace = op;
-        with_trace.flags |= CRPC_OP_TRACED;
-        with_trace.token = (uint64_t)(uintptr_t)&trace;
-        sim->calls[number].traced = true;
-        status = rpc_trace_call(endpoint, &with_trace, payload);
-        memset(&trace, 0xff, sizeof(trace));
-        rpc_submit_end(sim->engine[0]);
     } else {
-        status = rpc_call(endpoint, &op, payload);
+        crpc_trace trace = trace_of(number);
+        if (traced(number)) {
+            op.flags |= CRPC_OP_TRACED;
+            op.token = (uint64_t)(uintptr_t)&trace;
+            sim->calls[number].traced = true;
+        }
+        status = rpc_submit(endpoint, &op, payload);
+        memset(&trace, 0xff, sizeof(trace)); /* it was copied */
         rpc_submit_end(sim->engine[0]);
     }
     note(sim, client, number, status);

@@ -43,7 +43,7 @@ static int32_t call_bytes(uint8_t number, uint32_t bytes)
                         .token = (uint64_t)(uintptr_t)&trace,
                         .payload_bytes = bytes,
                         .reply_bytes_max = 8};
-    const int32_t status = rpc_trace_call(end_of(0), &op, payload);
+    const int32_t status = rpc_submit(end_of(0), &op, payload);
     memset(&trace, 0xff, sizeof(trace));
     return status;
 }
@@ -241,11 +241,7 @@ static void an_older_peer_is_told_nothing(void **state)
 {
     (void)state;
     for (uint32_t older = 0; older < 2; older++) {
-        crpc_endpoint_options options = pair_options();
-        pair_close(&pair);
-        pair_open(&pair, NULL);
-        pair.engine[older]->features_left_out = WIRE_FEATURE_TRACES;
-        pair_connect(&pair, &options, &options);
+        pair_begin_with_older(&pair, older, WIRE_FEATURE_TRACES);
         const uint64_t produced = end_of(0)->out.request_produced;
         call(1, 8);
         assert_int_equal(end_of(0)->out.request_produced - produced, wire_charge(8));
@@ -339,12 +335,8 @@ static void traces_are_charged(void **state)
 static void a_trace_after_leave(void **state)
 {
     (void)state;
-    struct batch fin = malformed_good_requests(&pair), batch = trace_and_request(3, 3);
-    fin.header.message_count = 0;
-    fin.header.flags = WIRE_BATCH_FIN;
-    fin.header.bytes = 32;
-    fin.immediate = 1;
-    fin.bytes = 32;
+    const struct batch fin = malformed_fin(&pair);
+    struct batch batch = trace_and_request(3, 3);
     malformed_send(&pair, &fin, 0);
     batch.header.sequence = 1;
     malformed_send(&pair, &batch, 32);
@@ -355,11 +347,7 @@ static void a_trace_after_leave(void **state)
 static void what_is_not_agreed_is_reserved(void **state)
 {
     (void)state;
-    crpc_endpoint_options options = pair_options();
-    pair_close(&pair);
-    pair_open(&pair, NULL);
-    pair.engine[1]->features_left_out = WIRE_FEATURE_TRACES;
-    pair_connect(&pair, &options, &options);
+    pair_begin_with_older(&pair, 1, WIRE_FEATURE_TRACES);
     struct batch batch = trace_and_request(3, 3);
     malformed_send(&pair, &batch, 0);
     malformed_expect_end(&pair);
