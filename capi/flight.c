@@ -192,7 +192,7 @@ static void describe(const struct record *record, uint64_t now_ns, char *text, s
 
 static uint64_t first_kept(const struct flight *flight, const struct ring *ring, uint64_t most)
 {
-    const uint64_t kept = (uint64_t)flight->mask + 1 < most ? (uint64_t)flight->mask + 1 : most;
+    const uint64_t kept = minimum((uint64_t)flight->mask + 1, most);
     return ring->count > kept ? ring->count - kept : 0;
 }
 
