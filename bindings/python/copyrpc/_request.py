@@ -142,7 +142,7 @@ class Request(Message):
             self._pump._submit_one(self.endpoint, op, payload, None, what)
         except CopyrpcError as error:
             raise self._lost_by(error, what) from None
-        self._note_answered(status)
+        self._note_answered(lib.CRPC_E_DROPPED if opcode == DROP and status == 0 else status)
 
     def _note_answered(self, outcome: int) -> None:
         self._outcome = outcome
@@ -238,8 +238,6 @@ class Request(Message):
         """Drops the request without an answer: the caller gets Dropped. With `not_started` it gets NotStarted: nothing was done
         of the request, and it can be sent again, here or elsewhere."""
         self._answer(DROP, lib.CRPC_E_NOT_STARTED if not_started else 0, ffi.NULL, 0, "drop")
-        if not not_started:
-            self._outcome = lib.CRPC_E_DROPPED
 
     def _fail(self, error: Exception) -> None:
         """A handler raised this. Answers with it, if an answer is still possible. Logs the
