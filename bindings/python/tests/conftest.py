@@ -46,24 +46,42 @@ async def until(condition):
         await asyncio.sleep(0.001)
 
 
-class Server:
-    """Echoes; other methods do what their names say."""
+class Serving:
+    """A listener, and a thread that does with it what `run` says, which ends when the listener is stopped."""
 
-    def __init__(self, where, **options):
-        self.context = copyrpc.Context(**options)
-        self.listener = self.context.listen(where)
+    def __init__(self, where, options=None, **context_options):
+        self.context = copyrpc.Context(**context_options)
+        self.listener = self.context.listen(where, options)
         self.address = self.listener.address
-        self.kept = []
-        self.seen = 0
         self.error = None
-        self.thread = threading.Thread(target=self.run, name="server")
+        self.thread = threading.Thread(target=self.guarded_run, name=type(self).__name__)
         self.thread.start()
 
-    def run(self):
+    def guarded_run(self):
         try:
-            self.listener.serve(self.handle)
+            self.run()
         except BaseException as error:
             self.error = error
+
+    def run(self):
+        self.listener.serve(self.handle)
+
+    def close(self):
+        """Raises what has ended the thread before."""
+        self.listener.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive(), f"{self.thread.name} does not stop"
+        self.context.close()
+        if self.error is not None:
+            raise self.error
+
+
+class Server(Serving):
+    """Echoes; other methods do what their names say."""
+
+    def __init__(self, where, **context_options):
+        self.seen = 0
+        super().__init__(where, **context_options)
 
     def handle(self, request):
         self.seen += 1
@@ -80,14 +98,6 @@ class Server:
             return b"%d" % request.method
         return request.payload
 
-    def close(self):
-        self.listener.stop()
-        self.thread.join(60)
-        assert not self.thread.is_alive(), "the server does not stop"
-        self.context.close()
-        if self.error is not None:
-            raise self.error
-
 
 @pytest.fixture
 def server(address):
@@ -102,18 +112,13 @@ def endpoint(server):
         yield endpoint
 
 
-class Silent:
+class Silent(Serving):
     """A peer that accepts and takes requests, and answers when it is told to."""
 
     def __init__(self, where, **options):
-        self.context = copyrpc.Context()
-        self.listener = self.context.listen(where, copyrpc.EndpointOptions(**options))
-        self.address = self.listener.address
-        self.stopping = False
         self.requests = []
         self.lock = threading.Lock()
-        self.thread = threading.Thread(target=self.run, name="silent")
-        self.thread.start()
+        super().__init__(where, copyrpc.EndpointOptions(**options))
 
     def run(self):
         while True:
@@ -131,12 +136,6 @@ class Silent:
                     return list(self.requests)
             threading.Event().wait(0.005)
         raise AssertionError(f"{count} requests did not come, but {len(self.requests)}")
-
-    def close(self):
-        self.listener.stop()
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-        self.context.close()
 
 
 @pytest.fixture

@@ -111,6 +111,8 @@ def test_a_request_of_a_closed_context(silent):
         with pytest.raises(copyrpc.Closed, match="closed"):
             use()
     silent.thread.join(60)
+    assert isinstance(silent.error, copyrpc.Closed)
+    silent.error = None  # meant, and none that its close has to raise
 
 
 def test_closing_an_endpoint_ends_its_calls(silent, waiting):

@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from conftest import HOST, until
+from conftest import HOST, Serving, until
 
 import copyrpc
 from copyrpc import Status, Trace
@@ -60,28 +60,17 @@ def options_of(recorder, *outer):
     return copyrpc.EndpointOptions(interceptors=[*outer, client_interceptor(recorder.provider)])
 
 
-class Service:
-    """A server in a thread, whose handler has the interceptor."""
+class Service(Serving):
+    """Has the interceptor before its handler. When it is closed, all spans of requests have ended."""
 
     def __init__(self, address, handler, recorder, during=contextlib.nullcontext):
-        self.address = address
-        self.context = copyrpc.Context()
-        self.listener = self.context.listen(address)
-        self.handler = copyrpc.chain(handler, server_interceptor(recorder.provider))
+        self.handle = copyrpc.chain(handler, server_interceptor(recorder.provider))
         self.during = during
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
+        super().__init__(address)
 
     def run(self):
         with self.during():
-            self.listener.serve(self.handler)
-
-    def close(self):
-        """When this returns, all spans of requests have ended."""
-        self.listener.stop()
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-        self.context.close()
+            super().run()
 
 
 @pytest.fixture

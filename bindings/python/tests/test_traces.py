@@ -4,7 +4,7 @@ import dataclasses
 import threading
 
 import pytest
-from conftest import LANE, Silent, endpoints_in, until
+from conftest import LANE, Serving, Silent, endpoints_in, until
 
 import copyrpc
 from copyrpc import Trace
@@ -34,25 +34,16 @@ def start(endpoint, trace, request=b"x", **arguments):
     return endpoint.start(request, **arguments)
 
 
-class Tracing:
-    """Echoes, in a thread, and notes the traces of the requests in their order."""
+class Tracing(Serving):
+    """Echoes, and notes the traces of the requests in their order."""
 
     def __init__(self, where):
-        self.context = copyrpc.Context()
-        self.listener = self.context.listen(where)
         self.seen = []
-        self.thread = threading.Thread(target=self.listener.serve, args=(self.handle,))
-        self.thread.start()
+        super().__init__(where)
 
     def handle(self, request):
         self.seen.append(request.trace)
         return request.payload
-
-    def close(self):
-        self.listener.stop()
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-        self.context.close()
 
 
 @pytest.fixture
