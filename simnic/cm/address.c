@@ -199,6 +199,9 @@ int id_bind(struct cm_id *id, const struct sockaddr_storage *address)
     if (rail < 0 && !address_any(address)) {
         return -EADDRNOTAVAIL;
     }
+    if (rail >= 0 && cm_rail_unplugged(cm_of(id), rail)) {
+        return -ENODEV;
+    }
     /* An IPv6 wildcard takes IPv4 as well, unless told otherwise. */
     if (!id->family_only_set) {
         id->family_only = version == 4;
@@ -298,7 +301,7 @@ static int resolve_bound(struct cm_id *id, const struct sockaddr_storage *destin
     if (rail < 0 && is_group(&id->destination)) {
         rail = id->rail < 0 ? 0 : id->rail; /* groups are on every rail */
     }
-    if (rail < 0) {
+    if (rail < 0 || cm_rail_unplugged(cm_of(id), rail)) {
         event_report(id, EVENT_ADDR_ERROR, -ENODEV);
         return 0;
     }

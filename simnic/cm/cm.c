@@ -299,12 +299,22 @@ void id_destroy(struct cm_id *id)
     release(id);
 }
 
-struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error)
+struct cm_id *id_find_any(struct cm_file *file, uint32_t number, int *error)
 {
     struct cm *cm = file->cm;
     struct cm_id *id = number < ID_COUNT ? cm->ids[number] : NULL;
     *error = !id || id->hidden ? -ENOENT : id->file != file ? -EINVAL : 0;
     return *error ? NULL : id;
+}
+
+struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error)
+{
+    struct cm_id *id = id_find_any(file, number, error);
+    if (id && id->unplugged) {
+        *error = -ENXIO;
+        return NULL;
+    }
+    return id;
 }
 
 void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t bytes)

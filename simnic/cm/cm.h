@@ -36,6 +36,8 @@ struct cm_host {
     bool (*alive)(void *context, uint32_t slot, uint32_t generation);
     /* Returns the current generation of a slot; 0: nobody ever had it. */
     uint32_t (*generation)(void *context, uint32_t slot);
+    /* Returns whether the rail's device is not there. May be NULL. */
+    bool (*unplugged)(void *context, int rail);
     void (*wake)(void *context); /* cm_run must be called soon */
     uint64_t (*now_ns)(void *context);
     void (*log)(void *context, const char *text); /* one line, as of an unknown command */
@@ -64,6 +66,9 @@ ssize_t cm_file_write(struct cm_file *file, const void *command, size_t bytes, b
 /* Closes: destroys all of its ids, disconnecting or rejecting their peers. Wakes waiters in
  * GET_EVENT with -EBADF. */
 void cm_file_close(struct cm_file *file);
+
+/* The rail's device was unplugged. What is bound to it can only be destroyed now, and each program is told with DEVICE_REMOVAL. */
+void cm_unplug(struct cm *cm, int rail);
 
 /* A message from another process's cm, or this one's, has come in. */
 void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t bytes);

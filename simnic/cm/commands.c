@@ -53,7 +53,10 @@ static int command_destroy_id(const struct cm_call *call)
     if (call->out_bytes < sizeof(response)) {
         return -ENOSPC;
     }
-    struct cm_id *id = CALL_TAKE(call, command, &error);
+    if (!call_copy_in(call, &command, sizeof(command))) {
+        return -EINVAL;
+    }
+    struct cm_id *id = id_find_any(call->file, command.id, &error);
     if (!id) {
         return error;
     }

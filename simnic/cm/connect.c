@@ -405,6 +405,11 @@ void talk_leave(struct cm_id *id)
     case TALK_SIDR_REQ_SENT:
         break;
     }
+    talk_end(id);
+}
+
+void talk_end(struct cm_id *id)
+{
     timer_stop(id);
     id->talk.state = TALK_IDLE;
 }

@@ -110,7 +110,8 @@ struct cm_id {
     uint32_t number; /* as the program names it */
     uint64_t uid;    /* as it wants to be told; 0 until it accepts a request */
     struct cm_file *file;
-    bool hidden; /* made by a connect request that the program has not read */
+    bool hidden;    /* made by a connect request that the program has not read */
+    bool unplugged; /* its device is not there any more */
     uint16_t port_space;
     uint8_t queue_pair_type;
     enum id_state state;
@@ -183,7 +184,11 @@ struct cm_call {
 /* ---- cm.c */
 struct cm_id *id_new(struct cm_file *file, uint16_t port_space, uint8_t queue_pair_type);
 void id_destroy(struct cm_id *id); /* says goodbye to the peer, drops the events */
+/* Gets the identifier that a command is about. Returns NULL, with the error to return, if it is none of the file's, or of a device that
+ * is gone. */
 struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error);
+/* The same, also if its device is gone. */
+struct cm_id *id_find_any(struct cm_file *file, uint32_t number, int *error);
 struct cm *cm_of(const struct cm_id *id);
 uint32_t cm_random(struct cm *cm);
 uint64_t cm_now(struct cm *cm);
@@ -195,6 +200,9 @@ bool call_copy_in(const struct cm_call *call, void *to, size_t bytes); /* false:
 struct cm_id *call_take(const struct cm_call *call, void *command, size_t bytes, size_t id_at,
                         int *error);
 int call_copy_out(uint64_t response, const void *from, size_t bytes);
+
+/* ---- unplug.c */
+bool cm_rail_unplugged(struct cm *cm, int rail);
 
 /* ---- commands.c: NULL and an error for a command that does not exist. */
 typedef int cm_command(const struct cm_call *call);
@@ -237,6 +245,7 @@ cm_command command_query_route, command_query;
 cm_command command_connect, command_listen, command_accept, command_reject, command_disconnect,
     command_notify;
 void talk_leave(struct cm_id *id); /* what ends a conversation when its identifier goes */
+void talk_end(struct cm_id *id);   /* the peer is told nothing */
 void talk_established(struct cm_id *id);
 
 /* ---- receive.c */

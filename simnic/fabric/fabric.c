@@ -472,8 +472,23 @@ bool fabric_faults_changed(struct fabric *fabric)
     fabric->fault = copy;
     fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
     fabric->faulty = copy.lose_per_million || copy.duplicate_per_million ||
-                     copy.delay_per_million || copy.rails_down;
+                     copy.delay_per_million || copy.rails_down || copy.rails_unplugged;
     return true;
+}
+
+uint32_t fabric_rails_unplugged(const char *path)
+{
+    uint32_t rails = 0;
+    const off_t at = offsetof(struct fabric_file, fault.rails_unplugged);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    if (pread(fd, &rails, sizeof(rails), at) != sizeof(rails)) {
+        rails = 0;
+    }
+    close(fd);
+    return rails;
 }
 
 void fabric_tick(struct fabric *fabric, uint64_t now_ns)

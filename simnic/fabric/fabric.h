@@ -101,13 +101,17 @@ uint64_t fabric_next_delayed_ns(const struct fabric *fabric);
 /* Takes note of a new fault specification. Returns whether there was one. */
 bool fabric_faults_changed(struct fabric *fabric);
 
+/* Returns the rails whose devices are unplugged, a bit for each, in the session whose fabric file is at `path`. For processes that may
+ * not have attached to it. */
+uint32_t fabric_rails_unplugged(const char *path);
+
 /* Appends a trace record, if there is room. */
 void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const void *bytes,
                   uint32_t count);
 
 static inline bool fabric_rail_down(const struct fabric *fabric, int rail)
 {
-    return fabric->fault.rails_down >> rail & 1;
+    return (fabric->fault.rails_down | fabric->fault.rails_unplugged) >> rail & 1;
 }
 
 static inline bool fabric_pending(const struct fabric *fabric)

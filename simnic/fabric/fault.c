@@ -61,6 +61,9 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
         fault->rails_down |= 1u << rail;
     } else if (strcmp(text, "up") == 0) {
         fault->rails_down &= ~(1u << rail);
+        fault->rails_unplugged &= ~(1u << rail);
+    } else if (strcmp(text, "unplugged") == 0) {
+        fault->rails_unplugged |= 1u << rail;
     } else {
         return false;
     }
@@ -87,7 +90,7 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         return number(value, UINT64_MAX, &fault->seed);
     }
     if (strcmp(name, "rail0") == 0 || strcmp(name, "rail1") == 0) {
-        *expected = "down or up";
+        *expected = "down, unplugged or up";
         return rail_state(value, (uint32_t)(name[4] - '0'), fault);
     }
     if (strcmp(name, "kill") == 0) {

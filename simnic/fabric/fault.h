@@ -15,6 +15,7 @@ struct fabric_fault {
     uint32_t delay_per_million;     /* packets that come late */
     uint32_t delay_us;              /* by how much */
     uint32_t rails_down;            /* bit r: rail r carries nothing */
+    uint32_t rails_unplugged;       /* bit r: the device of rail r is not there */
     uint32_t kill_qpn;              /* this QP goes to the error state; 0: none */
     uint32_t stall_us;              /* no NIC does anything for so long, once */
     uint32_t fill_cqn;              /* this CQ overruns; 0: none */

@@ -22,6 +22,7 @@ bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *h
     *nic = (struct nic){.fabric = fabric, .host = *host, .key_next = 1};
     /* A rail that is down already raises no event: whoever asks sees it. */
     nic->rails_down = fabric->fault.rails_down;
+    nic->rails_unplugged = fabric->fault.rails_unplugged;
     nic->keys = calloc(NIC_MAX_KEYS, sizeof(*nic->keys));
     nic->queue_pairs = calloc(NIC_MAX_QUEUE_PAIRS, sizeof(void *));
     nic->completion_queues = calloc(NIC_MAX_COMPLETION_QUEUES, sizeof(void *));
@@ -224,7 +225,7 @@ static void run_timers(struct nic *nic)
     }
 }
 
-static void apply_faults(struct nic *nic)
+void nic_take_faults(struct nic *nic)
 {
     if (!fabric_faults_changed(nic->fabric)) {
         return;
@@ -232,12 +233,16 @@ static void apply_faults(struct nic *nic)
     const struct fabric_fault *fault = &nic->fabric->fault;
     for (int rail = 0; rail < RAIL_COUNT; rail++) {
         bool down = fault->rails_down >> rail & 1, was_down = nic->rails_down >> rail & 1;
+        if (fault->rails_unplugged & ~nic->rails_unplugged & 1u << rail) {
+            nic->host.unplugged(nic->host.context, rail);
+        }
         if (down != was_down) {
             nic->host.async_event(nic->host.context, down ? EVENT_PORT_ERR : EVENT_PORT_ACTIVE,
                                   rail, NULL);
         }
     }
     nic->rails_down = fault->rails_down;
+    nic->rails_unplugged = fault->rails_unplugged;
     if (fault->serial == nic->fault_serial) {
         return;
     }
@@ -259,7 +264,7 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
 {
     nic->now_ns = now_ns;
     fabric_tick(nic->fabric, now_ns);
-    apply_faults(nic);
+    nic_take_faults(nic);
     if (now_ns < nic->stalled_until_ns) {
         return false;
     }

@@ -339,6 +339,7 @@ struct nic_host {
     void *context;
     void (*completion_event)(void *context, void *cq_owner);
     void (*async_event)(void *context, int event, int rail, void *object_owner);
+    void (*unplugged)(void *context, int rail); /* the host destroys all that is the device's */
     void (*cm_message)(void *context, uint32_t source_slot, const void *message, uint32_t bytes);
     void (*trace)(void *context, uint32_t kind, uint32_t number, const void *bytes, uint32_t count);
 };
@@ -367,6 +368,7 @@ struct nic {
     struct list holding; /* compressed CQs with completions that are not written yet */
     struct wheel timers;
     uint32_t rails_down; /* as last told by events */
+    uint32_t rails_unplugged;
     uint32_t fault_serial;
 };
 
@@ -376,6 +378,9 @@ void nic_destroy(struct nic *nic);
 
 /* Does a bounded amount of what there is to do. Returns whether there was something. */
 bool nic_run(struct nic *nic, uint64_t now_ns);
+
+/* Takes note of faults that were set since it last looked, and tells the host what has happened. */
+void nic_take_faults(struct nic *nic);
 
 /* Returns when nic_run must be called next even if nothing happens, or UINT64_MAX. */
 uint64_t nic_deadline_ns(const struct nic *nic);

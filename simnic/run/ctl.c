@@ -28,6 +28,7 @@ static const char usage[] =
     "                   delay=P[:US]          packets that come late, by microseconds\n"
     "                   seed=N                other random numbers\n"
     "                   rail0=down rail1=down the port of that device is down\n"
+    "                   rail0=unplugged ...   that device has been taken out\n"
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
     "                   stall=US              all devices stand still for so long, once\n"
     "  sessions       this user's sessions\n"

@@ -7,7 +7,9 @@
 #include <time.h>
 
 #include "simnic/fabric/format.h"
+#include "simnic/run/sysfs.h"
 #include "simnic/run/words.h"
+#include "simnic/session/rails.h"
 
 #define PATIENCE 1000 /* looks at a fault that is being written, 1 ms apart */
 
@@ -43,6 +45,9 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     for (uint32_t rail = 0; rail < 2; rail++) {
         if (fault->rails_down >> rail & 1) {
             append(specification, bytes, "rail%u=down", rail);
+        }
+        if (fault->rails_unplugged >> rail & 1) {
+            append(specification, bytes, "rail%u=unplugged", rail);
         }
     }
     if (fault->kill_qpn) {
@@ -109,10 +114,28 @@ static int check(const char *specification)
     return EXIT_USAGE;
 }
 
+static int set(const struct ctl_session *session, const char *specification)
+{
+    char fabric[SESSION_PATH_BYTES], sysfs[SESSION_PATH_BYTES], error[640] = "";
+    session_file(session->directory, SESSION_FABRIC, fabric);
+    session_file(session->directory, SESSION_SYSFS, sysfs);
+    int result = fabric_set_fault(fabric, specification, error, sizeof(error));
+    const uint32_t unplugged = result ? 0 : fabric_rails_unplugged(fabric);
+    for (int rail = 0; rail < RAIL_COUNT; rail++) {
+        if (unplugged >> rail & 1) {
+            result = sysfs_renew(sysfs, rail);
+        }
+    }
+    if (result) {
+        complain("ctl: fault: %s", *error ? error : strerror(-result));
+        return EXIT_TROUBLE;
+    }
+    return 0;
+}
+
 int ctl_fault(const struct ctl_options *options)
 {
     struct ctl_session session;
-    char path[SESSION_PATH_BYTES], error[640] = "";
     int status = options->specification ? check(options->specification) : 0;
     if (!status) {
         status = ctl_open(&session, options);
@@ -120,16 +143,7 @@ int ctl_fault(const struct ctl_options *options)
     if (status) {
         return status;
     }
-    if (options->specification) {
-        session_file(session.directory, SESSION_FABRIC, path);
-        int result = fabric_set_fault(path, options->specification, error, sizeof(error));
-        if (result) {
-            complain("ctl: fault: %s", *error ? error : strerror(-result));
-            status = EXIT_TROUBLE;
-        }
-    } else {
-        status = show(&session);
-    }
+    status = options->specification ? set(&session, options->specification) : show(&session);
     ctl_close(&session);
     return status;
 }

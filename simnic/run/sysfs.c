@@ -401,3 +401,10 @@ int sysfs_generate(const char *root)
     close(writer.root);
     return writer.error;
 }
+
+int sysfs_renew(const char *root, int rail)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/class/infiniband_verbs/%s", root, rails[rail].uverbs);
+    return utimensat(AT_FDCWD, path, NULL, 0) == 0 ? 0 : -errno;
+}

@@ -6,4 +6,8 @@
  * there. */
 int sysfs_generate(const char *root);
 
+/* The rail's device in the tree below `root` is another from now on, as one that is plugged in again: libibverbs tells it from the one
+ * before by the time of its directory. Returns 0 or -errno. */
+int sysfs_renew(const char *root, int rail);
+
 #endif

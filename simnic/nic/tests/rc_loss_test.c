@@ -276,6 +276,20 @@ static void test_rail_down(void **state)
     expect_send_error(p->cq, p->a, index, TRANSPORT_RETRY_EXC_ERR);
 }
 
+/* Nothing comes out of the rail of a device that was taken out, and its host is told once. */
+static void test_unplugged(void **state)
+{
+    struct pair *p = *state;
+    rig_fault(p->rig, "rail0=unplugged");
+    rig_fault(p->rig, "rail0=unplugged,seed=2");
+    assert_int_equal(p->rig->unplugged, 1);
+    assert_int_equal(rig_events(p->rig, EVENT_PORT_ERR), 0);
+    const uint16_t index =
+        rig_rdma(p->a, MLX5_OPCODE_RDMA_WRITE, SIGNALLED, &p->near, 8, &p->there);
+    rig_pass(p->rig, 10000 * MS); /* this host has left the QP alive */
+    expect_send_error(p->cq, p->a, index, TRANSPORT_RETRY_EXC_ERR);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_each_response_lost),
         TEST(test_acknowledgement_lost),
         TEST(test_rail_down),
+        TEST(test_unplugged),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

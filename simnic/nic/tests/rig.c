@@ -77,6 +77,12 @@ static void async_event(void *context, int event, int rail, void *owner)
     }
 }
 
+static void unplugged(void *context, int rail)
+{
+    struct rig *rig = context;
+    rig->unplugged |= 1u << rail;
+}
+
 static void cm_message(void *context, uint32_t slot, const void *message, uint32_t bytes)
 {
     (void)context;
@@ -130,7 +136,12 @@ struct rig *rig_new(void)
     rmdir(rig->folder);
     snprintf(rig->path, sizeof(rig->path), "/proc/self/fd/%d", rig->file);
     rig->blocks = calloc(BLOCKS, sizeof(*rig->blocks));
-    struct nic_host host = {rig, completion_event, async_event, cm_message, trace};
+    struct nic_host host = {.context = rig,
+                            .completion_event = completion_event,
+                            .async_event = async_event,
+                            .unplugged = unplugged,
+                            .cm_message = cm_message,
+                            .trace = trace};
     require(rig->blocks && nic_create(&rig->nic, &rig->fabric, &host), "out of memory");
     rig->now_ns = RIG_START_NS;
     for (uint32_t page = 0; page < RIG_PAGES; page++) {

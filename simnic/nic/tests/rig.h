@@ -31,6 +31,7 @@ struct rig {
     uint8_t *page[RIG_PAGES];
     struct rig_event events[RIG_EVENTS]; /* asynchronous ones, as they came */
     uint32_t event_count;
+    uint32_t unplugged; /* rails that were taken out, a bit for each */
     uint32_t completion_events;
     void *completion_owner; /* of the last completion event */
     uint32_t traced[2];     /* records of each kind */

@@ -38,6 +38,13 @@ static void async_event(void *context, int event, int rail, void *owner)
     events_async(event, rail, owner);
 }
 
+static void unplugged(void *context, int rail)
+{
+    (void)context;
+    contexts_unplug(rail);
+    cm_host_unplug(rail);
+}
+
 static void trace(void *context, uint32_t kind, uint32_t number, const void *bytes, uint32_t count)
 {
     (void)context;
@@ -48,7 +55,11 @@ static void trace(void *context, uint32_t kind, uint32_t number, const void *byt
 
 static int attach(void)
 {
-    const struct nic_host host = {NULL, completion_event, async_event, cm_host_message, trace};
+    const struct nic_host host = {.completion_event = completion_event,
+                                  .async_event = async_event,
+                                  .unplugged = unplugged,
+                                  .cm_message = cm_host_message,
+                                  .trace = trace};
     const char *session = getenv(SESSION_VARIABLE);
     char path[SESSION_PATH_BYTES];
     if (!session) {

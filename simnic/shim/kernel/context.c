@@ -34,6 +34,7 @@ int context_open(int rail, int flags)
     }
     context->rail = rail;
     list_init(&context->async_channels);
+    list_init(&context->completion_channels);
     /* The descriptor is one of the file of the NIC's pages, whose offsets libmlx5 maps. */
     int fd = real.fcntl(process.page_file, flags & O_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
     result = fd < 0 ? errno : descriptors_add(fd, DESCRIPTOR_UVERBS, context);
@@ -46,8 +47,16 @@ int context_open(int rail, int flags)
         return -1;
     }
     process_lock();
+    nic_take_faults(&process.nic);
+    const bool gone = process.nic.rails_unplugged >> rail & 1;
     list_append(&contexts, &context->all);
-    process_unlock();
+    service_unlock();
+    if (gone) { /* just now: there was a file to open */
+        descriptors_remove(fd);
+        real.close(fd);
+        errno = ENODEV;
+        return -1;
+    }
     return fd;
 }
 
@@ -221,11 +230,43 @@ void context_close(struct context *context)
     while (!list_empty(&context->async_channels)) {
         list_remove(context->async_channels.next);
     }
+    while (!list_empty(&context->completion_channels)) {
+        list_remove(context->completion_channels.next);
+    }
     list_remove(&context->all);
     service_unlock();
     free(context->objects);
     free(context->free_handles);
     free(context);
+}
+
+/* What uses others goes before them. */
+static const uint16_t order_of_destruction[] = {
+    UVERBS_OBJECT_QP, UVERBS_OBJECT_SRQ, UVERBS_OBJECT_CQ, UVERBS_OBJECT_MW, UVERBS_OBJECT_MR};
+
+static void unplug(struct context *context)
+{
+    context->unplugged = true;
+    for (size_t i = 0; i < sizeof(order_of_destruction) / sizeof(*order_of_destruction); i++) {
+        for (uint32_t handle = 0; handle < context->object_count; handle++) {
+            struct object *object = context->objects[handle];
+            if (object && object->type == order_of_destruction[i] && object->thing) {
+                destroy_thing(object->type, object->thing);
+                object->thing = NULL;
+            }
+        }
+    }
+    events_unplug(context);
+}
+
+void contexts_unplug(int rail)
+{
+    for (struct list *l = contexts.next; l != &contexts; l = l->next) {
+        struct context *context = container_of(l, struct context, all);
+        if (context->rail == rail && !context->unplugged) {
+            unplug(context);
+        }
+    }
 }
 
 void contexts_inherit(void)

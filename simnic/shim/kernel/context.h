@@ -34,12 +34,13 @@ struct object {
 
 struct context {
     int rail;
+    bool unplugged; /* of a device that is not there any more: its objects stand for nothing */
     struct object **objects;            /* by handle */
     uint32_t *free_handles;             /* that were given and came back */
     uint32_t object_count, object_room; /* handles ever given; places in both tables */
     uint32_t free_count;
     struct object *made; /* by the call under way, if any: it goes if the call fails */
-    struct list async_channels;
+    struct list async_channels, completion_channels;
     struct list all;
 };
 
@@ -48,6 +49,10 @@ extern struct list contexts; /* with the process lock */
 /* Opens a rail's device file. Returns a descriptor, or -1 with errno. */
 int context_open(int rail, int flags);
 void context_close(struct context *context);
+
+/* The rail's device was unplugged, and every context of it is of no more use. Their programs can only destroy what they have made, and
+ * close. With the process lock. */
+void contexts_unplug(int rail);
 
 /* In a forked child: the contexts have no objects any more. */
 void contexts_inherit(void);

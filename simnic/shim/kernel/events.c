@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <linux/aio_abi.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "simnic/shim/kernel/context.h"
@@ -45,9 +48,7 @@ int channel_create(struct context *context, bool async, struct channel **channel
     c->references = 1;
     list_init(&c->events);
     list_init(&c->of_context);
-    if (async) {
-        list_append(&context->async_channels, &c->of_context);
-    }
+    list_append(async ? &context->async_channels : &context->completion_channels, &c->of_context);
     *channel = c;
     *fd = c->fd;
     return 0;
@@ -101,6 +102,14 @@ void channel_inherit(struct channel *channel, int fd)
     real.close(own);
 }
 
+static void make_readable(const struct channel *channel)
+{
+    const uint64_t one = 1;
+    if (channel->fd >= 0 && real.write(channel->fd, &one, sizeof(one)) < 0) {
+        process_log("an event file cannot be signalled: %s", strerror(errno));
+    }
+}
+
 static void queue(struct channel *channel, const struct event *what)
 {
     if (channel->closed) {
@@ -112,11 +121,58 @@ static void queue(struct channel *channel, const struct event *what)
     }
     *event = *what;
     list_init(&event->queued);
-    bool was_empty = channel->fd >= 0 && list_empty(&channel->events);
+    const bool was_empty = list_empty(&channel->events);
     list_append(&channel->events, &event->queued);
-    uint64_t one = 1;
-    if (was_empty && real.write(channel->fd, &one, sizeof(one)) < 0) {
-        process_log("an event file cannot be signalled: %s", strerror(errno));
+    if (was_empty) {
+        make_readable(channel);
+    }
+}
+
+/* poll() is to say POLLERR of the descriptor from now on, as the kernel says it of a completion channel whose device is gone. An eventfd
+ * does if its counter overflows, which no write() can make it do; but the kernel's own signal can, of asynchronous input and output
+ * (fs/eventfd.c). Where that is forbidden, the descriptor is only readable. */
+static void fail_descriptor(const struct channel *channel)
+{
+    const uint64_t highest = UINT64_MAX - 1;
+    uint64_t before;
+    aio_context_t queue = 0;
+    uint8_t byte;
+    struct iocb signal = {.aio_lio_opcode = IOCB_CMD_PREAD,
+                          .aio_fildes = (uint32_t)process.page_file,
+                          .aio_buf = (uint64_t)(uintptr_t)&byte,
+                          .aio_nbytes = sizeof(byte),
+                          .aio_flags = IOCB_FLAG_RESFD,
+                          .aio_resfd = (uint32_t)channel->fd};
+    struct iocb *signals[] = {&signal};
+    struct pollfd poll_fd = {channel->fd, POLLIN, 0};
+    if (poll(&poll_fd, 1, 0) == 1 && real.read(channel->fd, &before, sizeof(before)) < 0) {
+        return;
+    }
+    if (real.write(channel->fd, &highest, sizeof(highest)) < 0 ||
+        syscall(SYS_io_setup, 1, &queue) != 0) {
+        return;
+    }
+    if (syscall(SYS_io_submit, queue, 1, signals) != 1) {
+        process_log("poll() will not say POLLERR of completion channels: %s", strerror(errno));
+    }
+    syscall(SYS_io_destroy, queue);
+}
+
+void events_unplug(struct context *context)
+{
+    const struct event fatal = {
+        .description.async = {.event_type = IBV_EVENT_DEVICE_FATAL, .element = RAIL_PORT}};
+    for (struct list *l = context->async_channels.next; l != &context->async_channels;
+         l = l->next) {
+        queue(container_of(l, struct channel, of_context), &fatal);
+    }
+    for (struct list *l = context->completion_channels.next; l != &context->completion_channels;
+         l = l->next) {
+        struct channel *channel = container_of(l, struct channel, of_context);
+        channel->ended = true;
+        if (channel->fd >= 0) {
+            fail_descriptor(channel);
+        }
     }
 }
 
@@ -155,12 +211,13 @@ void events_async(int type, int rail, void *owner)
     }
 }
 
-/* An empty queue is not readable. */
+/* An empty queue is not readable, unless its device is gone: poll() would say POLLERR then, which an eventfd cannot. */
 static void calm(struct channel *channel)
 {
     uint64_t count;
     struct pollfd poll_fd = {channel->fd, POLLIN, 0};
-    if (list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN) {
+    if (!channel->ended && list_empty(&channel->events) && poll(&poll_fd, 1, 0) == 1 &&
+        poll_fd.revents & POLLIN) {
         if (real.read(channel->fd, &count, sizeof(count)) < 0) {
             process_log("an event file cannot be read: %s", strerror(errno));
         }
@@ -219,7 +276,7 @@ static ssize_t read_now(struct channel *channel, void *buffer, size_t bytes)
     ssize_t result = (ssize_t)needed;
     process_lock();
     if (list_empty(&channel->events)) {
-        result = -EAGAIN;
+        result = channel->ended ? -EIO : -EAGAIN;
     } else if (bytes < needed) {
         result = -EINVAL;
     } else {
@@ -245,7 +302,7 @@ ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes
             return -1;
         }
         if (poll_fd.revents & (POLLNVAL | POLLERR)) {
-            errno = EBADF;
+            errno = read_now(channel, buffer, bytes) == -EIO ? EIO : EBADF;
             return -1;
         }
     }

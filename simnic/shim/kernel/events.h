@@ -19,9 +19,10 @@ struct channel {
     int fd; /* the eventfd, as the program knows it */
     bool async;
     bool closed;         /* the program closed it; objects may still name it */
+    bool ended;          /* its device was unplugged: nothing comes any more */
     uint32_t references; /* objects that report to it, and the descriptor */
     struct list events;
-    struct list of_context; /* async channels of a context */
+    struct list of_context; /* among the async channels of a context, or its completion channels */
 };
 
 /* Makes a channel and its descriptor; *fd gets it. Returns 0 or an errno. Called with the process
@@ -45,6 +46,10 @@ ssize_t channel_read(struct channel *channel, int fd, void *buffer, size_t bytes
  * port. */
 void events_completion(void *owner);
 void events_async(int event, int rail, void *owner);
+
+/* The context's device was unplugged: async event files get a last event, DEVICE_FATAL, and completion channels fail from now on. With
+ * the process lock. */
+void events_unplug(struct context *context);
 
 /* Drops the events of an object that is being destroyed. */
 void events_purge(struct object *object);

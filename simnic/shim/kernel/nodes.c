@@ -103,6 +103,20 @@ int node_of_path(int directory, const char *path)
     return ours ? node : NODE_NONE;
 }
 
+const char *node_model(int node)
+{
+    char path[SESSION_PATH_BYTES];
+    const char *session = getenv(SESSION_VARIABLE);
+    if (node == NODE_RDMA_CM || !session) {
+        return NODE_MODEL;
+    }
+    session_file(session, SESSION_FABRIC, path);
+    const int error = errno;
+    const uint32_t unplugged = fabric_rails_unplugged(path);
+    errno = error;
+    return unplugged >> node & 1 ? "/proc/unplugged" : NODE_MODEL;
+}
+
 int node_of_descriptor(int fd)
 {
     struct file *file = descriptors_get(fd);
@@ -146,7 +160,7 @@ int node_open(int node, int flags, mode_t mode)
 {
     /* The kernel judges the flags, and knows which limits there are. With O_PATH nothing is opened,
      * so the kernel's descriptor does. */
-    int model = real.open(NODE_MODEL, flags, mode);
+    int model = real.open(node_model(node), flags, mode);
     if (model < 0 || flags & O_PATH) {
         return descriptors_fresh(model);
     }

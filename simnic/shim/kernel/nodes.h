@@ -13,6 +13,9 @@ struct statx;
  * would judge those of calls about our nodes. */
 #define NODE_MODEL "/dev/null"
 
+/* The path about which the kernel is asked instead of a node's: NODE_MODEL, or that of no file, if the device is unplugged. */
+const char *node_model(int node);
+
 /* The node that a path names, from `directory` as in openat(). NODE_NONE also if the pointer is
  * bad. Links are not followed. */
 int node_of_path(int directory, const char *path);

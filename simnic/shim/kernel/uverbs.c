@@ -22,6 +22,7 @@ struct command {
     uint32_t number;
     const char *name;
     int (*run)(const struct call *call);
+    bool destroys; /* then also what a device has made that is unplugged */
 };
 
 /* The commands of the old write() interface, which libibverbs sends through an ioctl. */
@@ -155,26 +156,27 @@ static const struct command methods[] = {
      answer_gid_entry},
     {METHOD(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC), "ASYNC_EVENT_ALLOC",
      verb_alloc_async},
-    {METHOD(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY), "PD_DESTROY", destroy_pd},
+    {METHOD(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY), "PD_DESTROY", destroy_pd, true},
     {METHOD(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY), "PD_QUERY", mlx5_query_pd},
-    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY), "MR_DESTROY", destroy_mr},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY), "MR_DESTROY", destroy_mr, true},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR), "QUERY_MR", verb_query_mr},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", advise_mr},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR), "REG_DMABUF_MR", verb_reg_dmabuf_mr},
-    {METHOD(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY), "MW_DESTROY", destroy_mw},
-    {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah},
-    {METHOD(UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY), "XRCD_DESTROY", destroy_xrcd},
+    {METHOD(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY), "MW_DESTROY", destroy_mw, true},
+    {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah, true},
+    {METHOD(UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY), "XRCD_DESTROY", destroy_xrcd, true},
     {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE), "CQ_CREATE", verb_create_cq},
-    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", destroy_cq},
+    {METHOD(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY), "CQ_DESTROY", destroy_cq, true},
     {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE), "SRQ_CREATE", verb_create_srq},
-    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY), "SRQ_DESTROY", destroy_srq},
+    {METHOD(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY), "SRQ_DESTROY", destroy_srq, true},
     {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE), "QP_CREATE", verb_create_qp},
-    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", destroy_qp},
+    {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", destroy_qp, true},
     {METHOD(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER), "DEVX_OTHER", mlx5_devx_command},
     {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY), "DEVX_OBJ_MODIFY",
      mlx5_devx_modify},
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC), "UAR_OBJ_ALLOC", mlx5_alloc_page},
-    {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page},
+    {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page,
+     true},
 };
 
 #define MOST_BYTES 4096 /* of a header and its attributes, as in the kernel */
@@ -227,7 +229,7 @@ static int run_method(struct context *context, const struct command *method, voi
     memcpy(before.bytes, copy->bytes, header->length);
     process_lock();
     context->made = NULL;
-    int result = method->run(&call);
+    int result = context->unplugged && !method->destroys ? EIO : method->run(&call);
     if (!result) {
         result = copy_out(copy, &before, argument);
     }

@@ -119,7 +119,7 @@ static int node_named(int directory, const char **path, int flags)
 {
     int node = node_of_path(directory, *path);
     if (node != NODE_NONE) {
-        *path = NODE_MODEL;
+        *path = node_model(node);
     } else if (flags & AT_EMPTY_PATH && (!*path || program_path_length(*path) == 0)) {
         node = node_of_descriptor(directory);
     }
@@ -237,15 +237,15 @@ PUBLIC int statx(int directory, const char *path, int flags, unsigned mask, stru
 PUBLIC int access(const char *path, int mode)
 {
     LOAD;
-    bool ours = node_of_path(AT_FDCWD, path) != NODE_NONE;
-    return real.access(ours ? NODE_MODEL : path, mode);
+    const int node = node_of_path(AT_FDCWD, path);
+    return real.access(node == NODE_NONE ? path : node_model(node), mode);
 }
 
 PUBLIC int faccessat(int directory, const char *path, int mode, int flags)
 {
     LOAD;
-    bool ours = node_of_path(directory, path) != NODE_NONE;
-    return real.faccessat(directory, ours ? NODE_MODEL : path, mode, flags);
+    const int node = node_of_path(directory, path);
+    return real.faccessat(directory, node == NODE_NONE ? path : node_model(node), mode, flags);
 }
 
 /* ---- using ---- */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "simnic/nic/nic.h"
+#include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/descriptors.h"
 #include "simnic/shim/kernel/mlx5_pages.h"
 #include "simnic/shim/process/real.h"
@@ -19,8 +20,10 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
     struct file *file =
         flags & MAP_ANONYMOUS || !descriptors_is_virtual(fd) ? NULL : descriptors_get(fd);
     if (file && file->kind == DESCRIPTOR_UVERBS) {
-        void *memory = pages_map(address, bytes, protection, flags, offset);
-        int error = errno;
+        const struct context *context = file->thing;
+        void *memory =
+            context->unplugged ? MAP_FAILED : pages_map(address, bytes, protection, flags, offset);
+        int error = context->unplugged ? EIO : errno;
         descriptors_put(file);
         errno = error;
         return memory;

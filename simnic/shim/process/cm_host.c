@@ -34,6 +34,12 @@ void cm_host_message(void *context, uint32_t source_slot, const void *message, u
     atomic_store(&process.cm_due_ns, 0);
 }
 
+void cm_host_unplug(int rail)
+{
+    process.cm_unplugged |= 1u << rail;
+    atomic_store(&process.cm_due_ns, 0);
+}
+
 /* One pass only: whatever the cm asks for, the NIC has its turn in between. One thread at a time,
  * so that messages stay in order. */
 void cm_host_run(void)
@@ -47,7 +53,14 @@ void cm_host_run(void)
     list_init(&notes);
     process_lock();
     list_move_all(&notes, &process.cm_notes);
+    const uint32_t unplugged = process.cm_unplugged;
+    process.cm_unplugged = 0;
     process_unlock();
+    for (int rail = 0; rail < RAIL_COUNT; rail++) {
+        if (unplugged >> rail & 1) {
+            cm_unplug(process.cm, rail);
+        }
+    }
     while (!list_empty(&notes)) {
         struct cm_note *note = container_of(notes.next, struct cm_note, queued);
         cm_receive(process.cm, note->source_slot, note->message, note->bytes);
@@ -103,6 +116,16 @@ static uint32_t generation_of(void *context, uint32_t slot)
     return slot < FABRIC_SLOTS ? atomic_load(&process.fabric.file->slots[slot].generation) : 0;
 }
 
+static bool is_unplugged(void *context, int rail)
+{
+    (void)context;
+    process_lock();
+    nic_take_faults(&process.nic);
+    const bool unplugged = process.nic.rails_unplugged >> rail & 1;
+    process_unlock();
+    return unplugged;
+}
+
 static void wake(void *context)
 {
     (void)context;
@@ -129,6 +152,7 @@ bool cm_host_start(void)
                                  .send = send_message,
                                  .alive = is_alive,
                                  .generation = generation_of,
+                                 .unplugged = is_unplugged,
                                  .wake = wake,
                                  .now_ns = now_ns,
                                  .log = log_line};

@@ -12,6 +12,9 @@ bool cm_host_start(void);
 /* A message for the cm has come in. With the process lock. */
 void cm_host_message(void *context, uint32_t source_slot, const void *message, uint32_t bytes);
 
+/* The rail's device was unplugged. With the process lock. */
+void cm_host_unplug(int rail);
+
 /* Gives the cm its messages and its time. Without the lock. */
 void cm_host_run(void);
 

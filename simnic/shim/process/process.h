@@ -25,7 +25,9 @@ struct process {
     _Atomic uint64_t cm_due_ns;
     _Atomic bool cm_runs; /* in some thread */
     struct list cm_notes; /* messages for the cm that came in */
-    int page_file;        /* a memfd: the pages that programs map, page n at n * 4096 */
+    uint32_t
+        cm_unplugged; /* rails of which the cm has still to be told that they are gone, a bit for each */
+    int page_file; /* a memfd: the pages that programs map, page n at n * 4096 */
     uint64_t page_file_inode;
     bool page_file_lost;  /* and replaced: page_memory is not of this file */
     uint8_t *page_memory; /* our own mapping of it */
