@@ -119,6 +119,13 @@ void *cm_thread(void *argument);
 void cm_work_add(struct cm_identifier *identifier);
 void cm_kick(struct cm *cm);
 
+/* devices.c */
+/* A device of the process has failed, or was taken out: librdmacm is to forget it. May block for as long as it takes to open the
+ * devices that are left. */
+void cm_devices_changed(void);
+/* Before a new cm: the same once more, if that was ever so. */
+void cm_devices_refresh(void);
+
 /* queue.c */
 /* Appends the spare event to the queue. The cm thread uses no other way to report something. The
  * spare must exist. */

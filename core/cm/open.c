@@ -50,6 +50,7 @@ static uint8_t clamp_read_depth(int device_max)
 /* Leaves the channel NULL if there is none. */
 static int open_channel(struct cm *cm)
 {
+    cm_devices_refresh();
     cm->channel = rdma_create_event_channel();
     if (!cm->channel) {
         channel_error(&cm->lacks, errno);

@@ -187,6 +187,12 @@ static void tell_device_fatal(struct cm *cm, struct cm_device *device, const cha
     cm_queue_spare(cm, NULL);
 }
 
+static void tell_device_gone(struct cm *cm, struct cm_device *device, const char *what)
+{
+    tell_device_fatal(cm, device, what);
+    cm_devices_changed();
+}
+
 static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
 {
     switch (seen->type) {
@@ -220,7 +226,7 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
         tell(identifier, CM_EVENT_DISCONNECTED, seen);
         return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        tell_device_fatal(identifier->cm, identifier->cm->devices, "was removed");
+        tell_device_gone(identifier->cm, identifier->cm->devices, "was removed");
         return;
     default:
         return; /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing follows from them here */
@@ -333,7 +339,7 @@ static bool device_step(struct cm *cm, struct cm_device *device)
         if (errno != EAGAIN && errno != EINTR) {
             /* It was unplugged: its descriptor would be in error for ever. */
             device->async_fd = -1;
-            tell_device_fatal(cm, device, "was removed");
+            tell_device_gone(cm, device, "was removed");
         }
         return false;
     }
@@ -351,7 +357,7 @@ static bool device_step(struct cm *cm, struct cm_device *device)
         tell_port(cm, device, &event);
         break;
     case IBV_EVENT_DEVICE_FATAL:
-        tell_device_fatal(cm, device, "failed");
+        tell_device_gone(cm, device, "failed or was removed");
         break;
     case IBV_EVENT_CQ_ERR:
         tell_device_fatal(cm, device, "a completion queue overflowed or failed");
