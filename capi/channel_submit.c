@@ -42,18 +42,26 @@ static int32_t cached_region(crpc_context *context, const crpc_channel_op *op,
     return status;
 }
 
-/* A rail could not register the memory, perhaps for a moment only. The log tells why. */
-static __attribute__((cold, noinline)) int32_t
-complete_region(const crpc_context *context, struct registration *region, uint32_t rails)
+/* A rail could not register the memory, perhaps for a moment only, or for ever: then its device is gone. The log tells why. */
+static __attribute__((cold, noinline)) int32_t complete_region(const crpc_context *context,
+                                                               const struct channel *channel,
+                                                               struct registration *region)
 {
     crpc_error failure;
-    return registration_cache_complete(context->cache, region, rails, &failure);
+    const int32_t status =
+        registration_cache_complete(context->cache, region, channel_rails(channel), &failure);
+    if (status == CRPC_OK) {
+        return status;
+    }
+    channel_look_for_lost(context->channels);
+    return (region->nics & channel_rails(channel)) == channel_rails(channel) ? CRPC_OK : status;
 }
 
 /* The registration that the op's buffer lies in: `access` is what must be allowed there, `rails`
  * which must have it. NULL where there is nothing to lie anywhere. */
-static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *op, uint32_t access,
-                                  uint32_t rails, struct registration **region)
+static inline int32_t find_memory(crpc_context *context, const struct channel *channel,
+                                  const crpc_channel_op *op, uint32_t access, uint32_t rails,
+                                  struct registration **region)
 {
     *region = NULL;
     if (unlikely(op->bytes > CHANNEL_BUFFER_BYTES_MAX)) {
@@ -85,7 +93,7 @@ static inline int32_t find_memory(crpc_context *context, const crpc_channel_op *
     if (likely(((*region)->nics & rails) == rails)) {
         return CRPC_OK;
     }
-    return op->region.bits == 0 ? complete_region(context, *region, rails) : CRPC_E_UNSUPPORTED;
+    return op->region.bits == 0 ? complete_region(context, channel, *region) : CRPC_E_UNSUPPORTED;
 }
 
 /* ---- Ops ------------------------------------------------------------------------------------- */
@@ -121,7 +129,7 @@ static inline int32_t receive(crpc_context *context, struct channel *channel,
     while (likely(status == CRPC_OK) && found < *used) {
         const crpc_channel_op *op = &ops[found];
         status = likely(receive_valid(op))
-                     ? find_memory(context, op, access, rails, &regions[found])
+                     ? find_memory(context, channel, op, access, rails, &regions[found])
                      : CRPC_E_INVALID;
         if (likely(status == CRPC_OK)) {
             if (regions[found]) {
@@ -151,7 +159,7 @@ static inline int32_t send_one(crpc_context *context, struct channel *channel,
     if (unlikely(op->bytes > channel_send_bytes_max(context->channels))) {
         return CRPC_E_TOO_BIG;
     }
-    int32_t status = find_memory(context, op, 0, channel_rails(channel), &region);
+    int32_t status = find_memory(context, channel, op, 0, channel_rails(channel), &region);
     return likely(status == CRPC_OK) ? channel_send(channel, op, region) : status;
 }
 

@@ -260,6 +260,7 @@ static int32_t attach(struct link *link, crpc_error *error)
     channel->slot_mask = (uint32_t)minimum(1u << hello.slots_log2, channel->options.slots) - 1;
     channel->queue_pairs = (uint32_t)minimum(hello.queue_pairs, channel->options.queue_pairs);
     channel->common = channel->options.rails & hello.rails;
+    channel->usable = channel->common & ~channel->engine->lost;
     channel->peer_area = hello.area_address;
     channel->rails[0].peer_key = hello.area_key;
     return CRPC_OK;
@@ -271,6 +272,7 @@ static void detach(struct link *link)
     channel->slot_mask = channel->options.slots - 1;
     channel->queue_pairs = 0;
     channel->common = 0;
+    channel->usable = 0;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -421,7 +423,7 @@ void channel_set_share(struct channel *channel, uint32_t rail0_share)
 
 uint32_t channel_rails(const struct channel *channel)
 {
-    return channel->common;
+    return channel->usable;
 }
 
 static uint32_t shown_state(const struct channel_rail *rail)

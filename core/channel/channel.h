@@ -90,7 +90,9 @@ uint64_t channel_next_deadline_ns(const struct channel_engine *engine);
  * is the first member of a channel. */
 struct link_group *channel_links(struct channel_engine *engine);
 void channel_set_share(struct channel *channel, uint32_t rail0_share);
-/* Returns the mask of the rails that both sides have. A region needs keys for all of them. */
+/* A nic has refused to register memory. If it is lost, its rail is lost from now on, and needs no keys. */
+void channel_look_for_lost(struct channel_engine *engine);
+/* Returns the mask of the rails that both sides have, without those whose devices here are lost. A region needs keys for all of them. */
 uint32_t channel_rails(const struct channel *channel);
 void channel_info(const struct channel *channel, crpc_channel_info *info);
 void channel_stats(const struct channel *channel, crpc_channel_stats *stats);

@@ -199,6 +199,40 @@ static void lose_queue(struct channel_queue *queue, const crpc_error *error)
     queue_failed(queue);
 }
 
+/* Told by the device's event, or by the first call that the device refused before. */
+static void lose_device(struct channel_engine *engine, uint32_t rail, const crpc_error *error)
+{
+    if (engine->lost & 1u << rail) {
+        return;
+    }
+    engine->lost |= 1u << rail;
+    engine->rails[rail].nic->lost = true;
+    log_write(engine->links.log, CRPC_LOG_ERROR, "rail %u is lost: %s", rail, error->message);
+    for (struct list *at = engine->links.all.next; at != &engine->links.all; at = at->next) {
+        struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
+        struct channel_queue *queue = channel->rails[0].queues[0];
+        channel->usable &= ~engine->lost;
+        if (rail != 0) {
+            rail_want_fence(channel, rail);
+        } else if (queue) {
+            lose_queue(queue, error);
+        }
+    }
+    channel_take_completions(engine);
+}
+
+void channel_look_for_lost(struct channel_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->rail_count; i++) {
+        if (engine->rails[i].nic->lost) {
+            crpc_error error;
+            error_set(&error, CRPC_E_NO_DEVICE, 0, "RDMA device %s was taken out or has failed",
+                      engine->rails[i].nic->device);
+            lose_device(engine, i, &error);
+        }
+    }
+}
+
 void channel_device_event(struct link_group *group, const struct cm_event *event)
 {
     struct channel_engine *engine = engine_of_group(group);
@@ -212,18 +246,7 @@ void channel_device_event(struct link_group *group, const struct cm_event *event
         }
         break;
     case CM_EVENT_DEVICE_FATAL:
-        log_write(group->log, CRPC_LOG_ERROR, "rail %u is lost: %s", event->nic,
-                  event->error.message);
-        for (struct list *at = group->all.next; at != &group->all; at = at->next) {
-            struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
-            queue = channel->rails[0].queues[0];
-            if (event->nic != 0) {
-                rail_want_fence(channel, event->nic);
-            } else if (queue) {
-                lose_queue(queue, &event->error);
-            }
-        }
-        channel_take_completions(engine);
+        lose_device(engine, event->nic, &event->error);
         break;
     default: /* a port that goes down shows on the rails themselves */
         break;

@@ -287,6 +287,7 @@ struct channel {
     uint64_t peer_area;
     struct channel_rail rails[CHANNEL_RAILS_MAX];
     uint32_t common; /* mask of rails that both sides have */
+    uint32_t usable; /* those of them whose devices here are not lost: memory has keys for these */
     struct channel_messages control;
 
     /* -- lists of the engine -- */
@@ -337,6 +338,7 @@ struct engine_rail {
 struct channel_engine {
     struct engine_rail rails[CHANNEL_RAILS_MAX];
     uint32_t rail_count;
+    uint32_t lost; /* mask of rails whose devices are lost, for as long as the engine lives */
     struct link_group links;
 
     struct list work;

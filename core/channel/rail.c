@@ -137,6 +137,9 @@ static bool create_queues(struct channel *channel, uint32_t index)
 {
     crpc_error error = {0};
     channel->control.repeats_left += CHANNEL_INBOX_MESSAGES;
+    if (channel->engine->lost & 1u << index) { /* memory may have no keys there */
+        return false;
+    }
     int32_t status = queues_create(channel, index, channel->queue_pairs, &error);
     for (uint32_t i = 0; i < channel->queue_pairs && status == CRPC_OK; i++) {
         status = grants_create(channel->rails[index].queues[i], &error);
@@ -238,8 +241,8 @@ static void start_retry(struct channel *channel, uint32_t index)
     struct channel_rail *rail = &channel->rails[index];
     struct channel_engine *engine = channel->engine;
     uint64_t pause_ns = channel->options.rail_retry_ns;
-    if (channel->link.passive || pause_ns == CRPC_FOREVER || wheel_timer_set(&rail->retry_timer) ||
-        channel->link.state == CRPC_STATE_DISCONNECTED) {
+    if (channel->link.passive || pause_ns == CRPC_FOREVER || engine->lost & 1u << index ||
+        wheel_timer_set(&rail->retry_timer) || channel->link.state == CRPC_STATE_DISCONNECTED) {
         return;
     }
     /* The more attempts have failed, the longer the pause. */

@@ -387,6 +387,7 @@ struct nic_operations {
 struct nic {
     const struct nic_operations *operations;
     struct nic_initiators *initiators; /* initiators.h; NULL = it has none */
+    bool lost;    /* its device was taken out or has failed: nothing can be made with it any more */
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     bool windows; /* it has memory windows of type 2B */
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */

@@ -1,4 +1,5 @@
 /* registration.c: see registration.h. */
+#include "base/error.h"
 #include "registration/internal.h"
 
 /* What a nic is told of the rights to memory. */
@@ -28,15 +29,20 @@ static void try_others(const struct registrar *registrar, struct registration *r
             continue;
         }
         int32_t status =
-            nic_memory_register(nic, NULL, fd, fd_offset, registration->address,
-                                registration->bytes, rights, &registration->keys[i], &failure);
+            nic->lost
+                ? error_set(&failure, CRPC_E_NO_DEVICE, 0,
+                            "%s was taken out or has failed: close the context and open a new one",
+                            nic->device)
+                : nic_memory_register(nic, NULL, fd, fd_offset, registration->address,
+                                      registration->bytes, rights, &registration->keys[i],
+                                      &failure);
         if (status == CRPC_OK) {
             registration->nics |= 1u << i;
         } else if (first->status == CRPC_OK) {
             *first = failure;
         }
     }
-    if (registration->nics != 0 && first->status != CRPC_OK) {
+    if (registration->nics != 0 && first->status != CRPC_OK && first->status != CRPC_E_NO_DEVICE) {
         log_write(registrar->log, CRPC_LOG_WARNING,
                   "memory could not be registered with every rail, so channels over all of them "
                   "cannot use it: %s",

@@ -38,7 +38,7 @@ struct registration {
     struct nic_keys keys[REGISTRATION_NICS_MAX];
 };
 
-/* Registers memory with all nics. A nic that fails is left out of registration->nics. If all fail,
+/* Registers memory with all nics that are not lost. A nic that fails is left out of registration->nics. If all fail,
  * returns the first error. If fd < 0, this is plain memory; otherwise it is `bytes` of the dma-buf
  * fd from fd_offset, which the nics address from `address` on. */
 int32_t registration_make(const struct registrar *registrar, uint64_t address, uint64_t bytes,

@@ -26,6 +26,12 @@ static bool all_mapped(void *address, size_t bytes)
            errno != ENOMEM;
 }
 
+/* A device that was taken out refuses everything so, before its event is heard of. */
+static void note_loss(struct nic *nic, int os_error)
+{
+    nic->lost = nic->lost || os_error == EIO || os_error == ENODEV;
+}
+
 static struct nic_keys keys_of(struct ibv_mr *region)
 {
     return (struct nic_keys){
@@ -45,6 +51,7 @@ int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void
             os_error = EFAULT;
         }
         char what[64];
+        note_loss(base, os_error);
         snprintf(what, sizeof(what), "register %zu KiB of memory", (bytes + 1023) / 1024);
         return device_blame(error, os_error, bytes, base->device, what);
     }
@@ -79,6 +86,7 @@ int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domai
             return error_set(error, CRPC_E_INVALID, os_error,
                              "%s: cannot register descriptor %d: it is not open", base->device, fd);
         }
+        note_loss(base, os_error);
         snprintf(what, sizeof(what), "register %zu KiB of a dma-buf", (bytes + 1023) / 1024);
         return device_blame(error, os_error, bytes, base->device, what);
     }
