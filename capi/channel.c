@@ -17,7 +17,8 @@
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-static void fill_defaults(crpc_channel_options *options, uint32_t rails)
+static void fill_defaults(crpc_channel_options *options, const crpc_context *context,
+                          uint32_t rails)
 {
     default32(&options->slots, SLOTS_DEFAULT);
     default32(&options->sends_max, SENDS_MAX_DEFAULT);
@@ -27,8 +28,8 @@ static void fill_defaults(crpc_channel_options *options, uint32_t rails)
     default64(&options->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
     default64(&options->keepalive_ns, KEEPALIVE_DEFAULT_NS);
     default64(&options->rail_retry_ns, RAIL_RETRY_DEFAULT_NS);
-    default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
-    default32(&options->retry_count, RETRY_COUNT_DEFAULT);
+    default_retry(&options->retry_timeout, &options->retry_count, context,
+                  CHANNEL_RETRY_TIMEOUT_DEFAULT);
 }
 
 static int32_t check_ranges(const crpc_channel_options *options, crpc_error *error)
@@ -122,7 +123,7 @@ static int32_t take_options(const crpc_context *context, union connection_option
     if (status != CRPC_OK) {
         return status;
     }
-    fill_defaults(options, present);
+    fill_defaults(options, context, present);
     options->slots = power_of_two_at_least(options->slots);
     return CRPC_OK;
 }

@@ -102,13 +102,9 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
         return error_set(error, CRPC_E_INVALID, 0, "device is not zero-terminated");
     }
     if (options->flags & ~(CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES |
-                           CRPC_CONTEXT_METRICS) ||
+                           CRPC_CONTEXT_METRICS | CRPC_CONTEXT_RAILS_GID_INDEX) ||
         options->features & ~CRPC_FEATURE_CQE_COMPRESSION) {
         return error_set(error, CRPC_E_INVALID, 0, "reserved bits of crpc_context_options are set");
-    }
-    if (options->gid_index != 0 && !(options->flags & CRPC_CONTEXT_GID_INDEX)) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "gid_index is only used with the flag CRPC_CONTEXT_GID_INDEX");
     }
     if (options->log_level > CRPC_LOG_DEBUG) {
         return error_set(error, CRPC_E_INVALID, 0, "log_level %u is none of CRPC_LOG_*",
@@ -135,7 +131,10 @@ static int32_t check_options(crpc_context_options *options, crpc_error *error)
                          SIGNAL_INTERVAL_MAX);
     }
     int32_t status = check_rails(options, error);
-    return status == CRPC_OK ? check_queues(options, error) : status;
+    if (status == CRPC_OK) {
+        status = check_queues(options, error);
+    }
+    return status == CRPC_OK ? options_check_network(options, error) : status;
 }
 
 static void fill_defaults(crpc_context_options *options)
@@ -210,6 +209,13 @@ static void tell_passed_over(struct crpc_context *context, const crpc_context_op
     }
 }
 
+struct nic_network context_network(const crpc_context_options *options)
+{
+    return (struct nic_network){.traffic_class = (uint8_t)options->traffic_class,
+                                .service_level = (uint8_t)options->service_level,
+                                .partition_key = (uint16_t)options->partition_key};
+}
+
 static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
                         uint32_t driver, crpc_error *error)
 {
@@ -224,6 +230,9 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .signal_interval = options->signal_interval,
         .initiators = options->initiators,
         .features = options->features,
+        .network = context_network(options),
+        .initiator_retry_timeout = options->retry_timeout,
+        .initiator_retry_count = options->retry_count,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
@@ -331,6 +340,9 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
     crpc_context_options options;
     int32_t status = COPYIN(&options, theirs, context_options, error);
     if (status == CRPC_OK) {
+        status = options_of_environment(&options, error);
+    }
+    if (status == CRPC_OK) {
         status = check_options(&options, error);
     }
     if (status != CRPC_OK) {
@@ -344,6 +356,8 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
     context->epoll_fd = -1;
     context->timer_fd = -1;
     list_init(&context->regions);
+    context->retry_timeout = options.retry_timeout;
+    context->retry_count = options.retry_count;
     log_init(&context->log, options.log_level);
     handles_init(&context->handles);
     status = open_parts(context, &options, error);
@@ -427,6 +441,12 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .queues_max = context->queues ? queue_engine_queues_max(context->queues) : 0,
         .queues = context->queues ? queue_engine_queues(context->queues) : 0,
         .initiators = context->nic->initiators ? context->nic->initiators->count : 0,
+        .traffic_class = nic->network.traffic_class,
+        .service_level = nic->network.service_level,
+        .partition_key = nic->network.partition_key,
+        .retry_timeout = context->retry_timeout,
+        .retry_count = context->retry_count,
+        .flags = nic->grh_required ? CRPC_GRH_REQUIRED : 0,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);

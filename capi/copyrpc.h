@@ -197,6 +197,9 @@ typedef struct crpc_grant {
 #define CRPC_LINK_INFINIBAND 1u
 #define CRPC_LINK_ETHERNET 2u
 
+/* Flag of an InfiniBand port: whoever sends to it or from it must use a GRH, also within its subnet, as with virtual functions. */
+#define CRPC_GRH_REQUIRED 0x1u
+
 /* Describes one port of one RDMA device. */
 typedef struct crpc_device_info {
     uint32_t struct_size;
@@ -214,10 +217,10 @@ typedef struct crpc_device_info {
     uint32_t inline_bytes_max;  /* payload bytes that fit in a WQE; 0 = only a context knows */
     uint32_t vendor_id;
     uint32_t vendor_part_id;
-    uint32_t reserved;
+    uint32_t flags;             /* CRPC_GRH_REQUIRED */
     uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t link_mbps;         /* active lane speed times width, in Mbit/s; 0 = not known */
-    uint32_t reserved2;
+    uint32_t partition_key;     /* P_Key that a context uses by default; 0 = none, or not known */
 } crpc_device_info;
 
 /* Describes one port of one RDMA device of this machine. `index` counts the ports of all devices
@@ -241,6 +244,9 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 /* Flag: counts and times calls and requests, by method: crpc_context_metrics. The environment variable COPYRPC_METRICS=1 does the
  * same for programs that do not set it. A call takes longer: docs/observability.md has the figures. */
 #define CRPC_CONTEXT_METRICS 0x8u
+/* Flag, with CRPC_CONTEXT_GID_INDEX and CRPC_CONTEXT_RAILS: gid_index is that of every rail's port. Without it, it counts for the
+ * context's own port alone. */
+#define CRPC_CONTEXT_RAILS_GID_INDEX 0x10u
 
 #define CRPC_RAILS_MAX 2
 
@@ -297,15 +303,37 @@ typedef struct crpc_context_options {
      * two, at most 65536; 0 = none, or as many as COPYRPC_FLIGHT_RECORDS in the environment says. Each takes 32 bytes. When an endpoint's
      * connection is lost, the last 16 are written to the log, as warnings. */
     uint32_t flight_records;
+    /* This member and those below are of everything that the context sends: calls, channels over all rails, and queues. Where one is 0,
+     * a variable of the environment counts, which has its name in capitals after COPYRPC_, such as COPYRPC_TRAFFIC_CLASS=106 or
+     * COPYRPC_PARTITION_KEY=0x8001.
+     *
+     * Traffic class, 0 to 255, 0 by default. With RoCE v2 it is the byte of the IP header with the DSCP in its upper six bits, by which
+     * NICs and switches choose a lossless class: 106 is DSCP 26. On InfiniBand, packets that have a GRH carry it. When rdma_cm
+     * looks for a route, it asks with this, too (RDMA_OPTION_ID_TOS). */
+    uint32_t traffic_class;
+    /* Service level of InfiniBand, 0 to 15; on Ethernet the priority of the VLAN tag, 0 to 7. 0 = that of the route where rdma_cm
+     * connects, otherwise 0. It is the default of crpc_target_options, too. */
+    uint32_t service_level;
+    /* InfiniBand partition: a P_Key of the port's table, and not its index. With bit 15, as 0x8001, the port must be a full member;
+     * 0x0001 takes a limited membership, too, if there is no full one. Where rdma_cm connects, the interface that the route leads through
+     * must be in this partition. 0 = the first of which the port is a full member, or otherwise a limited one; and where rdma_cm
+     * connects, the partition of the route. Ethernet has the P_Key 0xffff only. */
+    uint32_t partition_key;
+    /* Defaults for connections whose own options say 0: of crpc_endpoint_options, crpc_channel_options, crpc_queue_options and
+     * crpc_queue_change; and in a context with initiators what these have. 0 = as the comments there say. */
+    uint32_t retry_timeout; /* 0 to 31 */
+    uint32_t retry_count;   /* 0 to 7 */
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
  * rails, two) that receives the events of rdma_cm and of the devices. The thread blocks all signals.
  * If the system has no rdma_cm, connections need blobs.
- * Two environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
- * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. May block for tens of milliseconds.
+ * Some environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
+ * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. COPYRPC_GID_INDEX is for options without
+ * CRPC_CONTEXT_GID_INDEX, and counts for rails, too. For the others see `options`. May block for tens of milliseconds.
  * Returns CRPC_OK and sets *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,
- * CRPC_E_UNSUPPORTED (driver, or DC), CRPC_E_INVALID, CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
+ * CRPC_E_UNSUPPORTED (driver, or DC), CRPC_E_INVALID (also: the port has no such GID or P_Key),
+ * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */
 CRPC_API int32_t crpc_context_open(const crpc_context_options *options, crpc_context **context,
                                    crpc_error *error);
 
@@ -339,7 +367,14 @@ typedef struct crpc_context_info {
      * ops have not all completed. Connect requests do not count. */
     uint32_t queues;
     uint32_t initiators; /* as requested */
-    uint32_t reserved;
+    uint32_t
+        traffic_class; /* this and the rest: in use, whether of the options or of the environment */
+    uint32_t service_level; /* 0: that of the route where rdma_cm connects */
+    /* P_Key of what does not connect by rdma_cm, as in the port's table; 0 = not known */
+    uint32_t partition_key;
+    uint32_t retry_timeout; /* 0: as the comments of each kind of connection say */
+    uint32_t retry_count;   /* likewise */
+    uint32_t flags;         /* CRPC_GRH_REQUIRED */
 } crpc_context_info;
 
 /* Describes the context and the device that it uses. Returns CRPC_OK; CRPC_E_INVALID. */
@@ -787,9 +822,9 @@ typedef struct crpc_endpoint_options {
      * the peer posts no receives, or a device is at fault. */
     uint64_t keepalive_ns;
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
-     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
+     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = that of the context, or 14 (67 ms). */
     uint32_t retry_timeout;
-    /* How often it resends before the connection is lost: 1 to 7; 0 = 6. Soft-RoCE resends for ever
+    /* How often it resends before the connection is lost: 1 to 7; 0 = that of the context, or 6. Soft-RoCE resends for ever
      * if this is 7. */
     uint32_t retry_count;
     uint32_t token_bytes; /* length of `token`, 0 to 16 */
@@ -1269,9 +1304,10 @@ typedef struct crpc_channel_options {
      * value is used. */
     uint64_t rail_retry_ns;
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
-     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
+     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = that of the context, or 17 (537 ms): a rail
+     * survives that a fabric finds new routes, which takes two seconds. docs/design.md, section 12, says more. */
     uint32_t retry_timeout;
-    /* How often it resends before the connection is lost: 1 to 7; 0 = 6. Soft-RoCE resends for ever
+    /* How often it resends before the connection is lost: 1 to 7; 0 = that of the context, or 6. Soft-RoCE resends for ever
      * if this is 7. */
     uint32_t retry_count;
     uint32_t key_bytes; /* length of `key`: 0 = none, or 16 to 64 */
@@ -1710,9 +1746,9 @@ typedef struct crpc_queue_options {
      * retry_count, not_ready_retry_count and reads_max, for each of its connections. */
     uint64_t connect_timeout_ns; /* 0 = 5 s; CRPC_FOREVER: no limit */
     /* The transport resends an unacknowledged packet after 4.096 us * 2^retry_timeout (the
-     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = 14 (67 ms). */
+     * "Local ACK Timeout" of the InfiniBand specification): 1 to 31; 0 = that of the context, or 14 (67 ms). */
     uint32_t retry_timeout;
-    /* How often it resends before the connection is lost: 1 to 7; 0 = 6. Soft-RoCE resends for ever
+    /* How often it resends before the connection is lost: 1 to 7; 0 = that of the context, or 6. Soft-RoCE resends for ever
      * if this is 7. */
     uint32_t retry_count;
     /* How often it sends again to a peer that has no receive, before the queue fails with
@@ -1800,6 +1836,7 @@ typedef struct crpc_queue_address {
     uint32_t mtu_bytes;              /* the longest payload of its packets: 256, 512 ... 4096 */
     uint32_t lid;                    /* InfiniBand, in its subnet: 16 bits */
     uint8_t gid[16];                 /* in network byte order */
+    uint32_t flags;                  /* CRPC_GRH_REQUIRED, or 0 */
 } crpc_queue_address;
 
 /* Gives the address of an RC queue, for a peer that is told of it in some other way than a blob; or of a UD
@@ -1970,8 +2007,9 @@ typedef struct crpc_target_options {
     uint32_t kind; /* of the queues whose ops name it: CRPC_QUEUE_KIND_UD or _DCI; 0 = UD */
     /* UD: of the queue there, up to 0x7fffffff; 0 = CRPC_QUEUE_KEY_DEFAULT. DCI: 0. */
     uint32_t queue_key;
-    uint32_t service_level; /* of InfiniBand, 0 to 15; on Ethernet the priority */
-    uint64_t access_key;    /* DCI: of the DCT there. UD: 0 */
+    /* of InfiniBand, 0 to 15; on Ethernet the priority, 0 to 7; 0 = as crpc_context_options has it */
+    uint32_t service_level;
+    uint64_t access_key; /* DCI: of the DCT there. UD: 0 */
 } crpc_target_options;
 
 /* Makes a target, which ops of the context's UD queues or DCIs can name: what verbs calls an address handle,

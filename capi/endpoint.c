@@ -25,7 +25,7 @@ static_assert(NIC_SEND_DEPTH_MAX == 4096, "what lane_depth may be");
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-static void fill_defaults(crpc_endpoint_options *options)
+static void fill_defaults(crpc_endpoint_options *options, const crpc_context *context)
 {
     default32(&options->ring_bytes, RING_BYTES_DEFAULT);
     default32(&options->request_bytes, options->ring_bytes / 2);
@@ -33,8 +33,7 @@ static void fill_defaults(crpc_endpoint_options *options)
     default32(&options->batch_window, BATCH_WINDOW_DEFAULT);
     default64(&options->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
     default64(&options->keepalive_ns, KEEPALIVE_DEFAULT_NS);
-    default32(&options->retry_timeout, RETRY_TIMEOUT_DEFAULT);
-    default32(&options->retry_count, RETRY_COUNT_DEFAULT);
+    default_retry(&options->retry_timeout, &options->retry_count, context, RETRY_TIMEOUT_DEFAULT);
     default32(&options->peer_ring_bytes_max, PEER_RING_BYTES_MAX_DEFAULT);
     if (options->flags & CRPC_ENDPOINT_RECONNECT) {
         default64(&options->reconnect_pause_max_ns, RECONNECT_PAUSE_MAX_DEFAULT_NS);
@@ -166,7 +165,7 @@ static int32_t take_options(const crpc_context *context, union connection_option
     if (status != CRPC_OK) {
         return status;
     }
-    fill_defaults(options);
+    fill_defaults(options, context);
     options->calls_max = power_of_two_at_least(options->calls_max);
     return check_ring(options, error);
 }

@@ -230,8 +230,7 @@ static void fill(const crpc_context *context, const crpc_queue_options *theirs,
     ours->private_bytes = theirs->private_bytes;
     memcpy(ours->private_data, theirs->private_data, sizeof(ours->private_data));
     default64(&ours->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS);
-    default32(&ours->retry_timeout, RETRY_TIMEOUT_DEFAULT);
-    default32(&ours->retry_count, RETRY_COUNT_DEFAULT);
+    default_retry(&ours->retry_timeout, &ours->retry_count, context, RETRY_TIMEOUT_DEFAULT);
 }
 
 static int32_t take_any_options(const crpc_context *context, struct queue_options *ours,
@@ -388,7 +387,8 @@ void queue_show_address(const struct nic_address *found, crpc_queue_address *add
                                .packet_sequence_number = found->packet_sequence_number,
                                .link = found->link,
                                .mtu_bytes = MTU_BYTES_OF_CODE(found->mtu_code),
-                               .lid = found->lid};
+                               .lid = found->lid,
+                               .flags = found->grh_required ? CRPC_GRH_REQUIRED : 0};
     memcpy(ours.gid, found->gid, sizeof(ours.gid));
     COPYOUT(address, &ours, queue_address);
 }
@@ -422,12 +422,18 @@ int32_t queue_take_address(struct nic_address *ours, const crpc_queue_address *t
     *ours = (struct nic_address){.queue_pair_number = address.queue_pair_number,
                                  .packet_sequence_number = address.packet_sequence_number,
                                  .lid = (uint16_t)address.lid,
-                                 .link = (uint8_t)address.link};
+                                 .link = (uint8_t)address.link,
+                                 .grh_required = address.flags & CRPC_GRH_REQUIRED};
     memcpy(ours->gid, address.gid, sizeof(ours->gid));
     for (uint8_t code = 1; code <= 5; code++) {
         if (MTU_BYTES_OF_CODE(code) == address.mtu_bytes) {
             ours->mtu_code = code;
         }
+    }
+    if (address.flags & ~CRPC_GRH_REQUIRED) {
+        return error_set(error, CRPC_E_PROTOCOL, 0,
+                         "the address has flags that this version does not know: 0x%x",
+                         address.flags);
     }
     if (ours->mtu_code == 0 || address.lid > UINT16_MAX || address.link > UINT8_MAX) {
         return error_set(error, CRPC_E_PROTOCOL, 0,

@@ -167,7 +167,7 @@ static int32_t check_values(const crpc_context *context, const struct queue_opti
 
 /* ---- Changing -------------------------------------------------------------------------------- */
 
-static struct nic_queue_change take(const crpc_queue_change *theirs)
+static struct nic_queue_change take(const crpc_context *context, const crpc_queue_change *theirs)
 {
     struct nic_queue_change ours = {.mask = theirs->changes,
                                     .access = theirs->access,
@@ -179,8 +179,7 @@ static struct nic_queue_change take(const crpc_queue_change *theirs)
     uint64_t wait_ns = theirs->not_ready_wait_ns;
     default64(&wait_ns, NOT_READY_NS_DEFAULT);
     ours.not_ready_timer = timer_of(wait_ns);
-    default32(&ours.retry_timeout, RETRY_TIMEOUT_DEFAULT);
-    default32(&ours.retry_count, RETRY_COUNT_DEFAULT);
+    default_retry(&ours.retry_timeout, &ours.retry_count, context, RETRY_TIMEOUT_DEFAULT);
     default32(&ours.queue_key, CRPC_QUEUE_KEY_DEFAULT);
     return ours;
 }
@@ -203,7 +202,7 @@ static int32_t modify(const crpc_context *context, struct queue *queue,
     if (status != CRPC_OK) {
         return status;
     }
-    const struct nic_queue_change ours = take(&change);
+    const struct nic_queue_change ours = take(context, &change);
     return queue_modify(queue, &ours, error);
 }
 

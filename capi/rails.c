@@ -49,7 +49,13 @@ static int32_t parse_name(const char *text, uint32_t index, struct rail_choice *
     return CRPC_OK;
 }
 
-/* The caller's gid_index is one of the context's port, and counts for no other. */
+static void take_gid_index(const crpc_context_options *options, struct rail_choice *choice)
+{
+    choice->gid_index_given = options->flags & CRPC_CONTEXT_RAILS_GID_INDEX;
+    choice->gid_index = choice->gid_index_given ? options->gid_index : 0;
+}
+
+/* The caller's gid_index is one of the context's port, and counts for no other without CRPC_CONTEXT_RAILS_GID_INDEX. */
 static int32_t take_name(const struct crpc_context *context, const crpc_context_options *options,
                          uint32_t index, struct rail_choice *choice, crpc_error *error)
 {
@@ -59,6 +65,8 @@ static int32_t take_name(const struct crpc_context *context, const crpc_context_
         (choice->port == nic->port || choice->port == options->port)) {
         choice->gid_index_given = true;
         choice->gid_index = nic->gid_index;
+    } else {
+        take_gid_index(options, choice);
     }
     return status;
 }
@@ -78,6 +86,7 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
             options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX * CHANNEL_SEND_DEPTH,
         .signal_interval = CHANNEL_SIGNAL_INTERVAL,
         .features = options->features,
+        .network = context_network(options),
     };
     memcpy(wanted.device, choice->device, sizeof(wanted.device));
     return wanted;
@@ -182,6 +191,7 @@ static void find_rail1(struct crpc_context *context, const crpc_context_options 
         struct rail_choice choice = {.port = info.port, .driver = rail0->operations->driver};
         crpc_error failure = {0};
         memcpy(choice.device, info.name, sizeof(choice.device));
+        take_gid_index(options, &choice);
         if (open_rail(context, &choice, options, &failure) == CRPC_OK) {
             return;
         }

@@ -70,6 +70,8 @@ struct crpc_context {
     int timer_fd;
     struct list regions;
     struct log log;
+    uint32_t retry_timeout; /* of connections whose options say 0; 0 = as their kind has it */
+    uint32_t retry_count;   /* likewise */
     struct method_name *method_names; /* in the order of their methods */
     uint32_t method_name_count;
 };
@@ -148,6 +150,9 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
 {
     return handles_get(&context->handles, region.bits, HANDLE_REGION);
 }
+
+/* The part of the options that is for each nic of the context. */
+struct nic_network context_network(const crpc_context_options *options);
 
 /* Starts the cm of the nics, which also watches their devices. If there is no rdma_cm, the cm only
  * watches, and a warning is logged. Sets *cm to NULL if a nic has no device or there is no thread. */

@@ -412,7 +412,10 @@ static void targets_are_checked_with_a_message(void **state)
     assert_int_equal(crpc_target_open(fixture.left, &wrong, NULL, &made, &error),
                      CRPC_E_UNREACHABLE);
     wrong = good;
-    wrong.struct_size--;
+    wrong.flags = CRPC_GRH_REQUIRED << 1;
+    assert_int_equal(crpc_target_open(fixture.left, &wrong, NULL, &made, &error), CRPC_E_PROTOCOL);
+    wrong = good;
+    wrong.struct_size = offsetof(crpc_queue_address, flags) - 1;
     assert_int_equal(crpc_target_open(fixture.left, &wrong, NULL, &made, &error), CRPC_E_INVALID);
     assert_int_equal(crpc_target_open(fixture.left, NULL, NULL, &made, NULL), CRPC_E_INVALID);
     assert_int_equal(crpc_target_open(fixture.left, &good, NULL, NULL, NULL), CRPC_E_INVALID);

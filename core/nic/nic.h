@@ -47,6 +47,14 @@ struct nic_piece;      /* nic/queue.h */
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+/* How what a nic sends is to travel. Zeros leave it to the route that rdma_cm has found, and where there is none, to what a port has
+ * by default. */
+struct nic_network {
+    uint8_t traffic_class;  /* of GRHs; with RoCE v2 of the IP headers */
+    uint8_t service_level;  /* up to 15; of Ethernet up to 7: the priority */
+    uint16_t partition_key; /* P_Key; without bit 15, any membership will do */
+};
+
 struct nic_options {
     char device[64]; /* "" = the first with an active port */
     uint32_t port;   /* 0 = the first active */
@@ -59,7 +67,10 @@ struct nic_options {
     /* For dynamic queue pairs; 0 = the nic has none of either. One that has to be reset can be used at once if the send CQ has
      * places for more than the WQEs of all. */
     uint32_t initiators;
-    uint32_t features; /* CRPC_FEATURE_* to use if the device has them */
+    uint32_t initiator_retry_timeout; /* as in struct nic_transport; 0 = 14 */
+    uint32_t initiator_retry_count;   /* likewise; 0 = 7 */
+    uint32_t features;                /* CRPC_FEATURE_* to use if the device has them */
+    struct nic_network network;
 };
 
 /* ---- Protection domains ---------------------------------------------------------------------- */
@@ -95,7 +106,7 @@ struct nic_window {
 
 /* ---- Queue pairs ----------------------------------------------------------------------------- */
 
-/* The address of a queue pair, as blobs exchange it. */
+/* The address of a queue pair. Blobs exchange it, but for the last two members. */
 struct nic_address {
     uint32_t queue_pair_number;
     uint32_t packet_sequence_number; /* of the first packet that it sends; 24 bits */
@@ -103,6 +114,10 @@ struct nic_address {
     uint8_t link;     /* CRPC_LINK_* */
     uint8_t mtu_code; /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
     uint8_t gid[16];
+    bool grh_required; /* InfiniBand: as in struct nic */
+    /* What the route there wants that rdma_cm has found, if the nic's own network says 0; 0 = nothing. */
+    uint8_t traffic_class;
+    uint8_t service_level;
 };
 
 /* Returns false if no queue pair can have this address. An address from a peer is checked once,
@@ -398,6 +413,10 @@ struct nic {
     uint32_t port;
     uint32_t gid_index;
     uint8_t gid[16];
+    struct nic_network
+        network; /* as asked for; but its P_Key is always that of the port's table, or 0 where none is known */
+    bool partition_given; /* it was asked for: no other will do */
+    bool grh_required;    /* InfiniBand: whoever sends from this port or to it must use a GRH */
     uint32_t link;
     uint32_t mtu_bytes;
     uint32_t inline_bytes_max;
@@ -427,6 +446,20 @@ static inline bool nic_take_room(struct nic_queue_pair *queue_pair)
 {
     return nic_is_dynamic(queue_pair) && queue_pair->operations->take_room(queue_pair);
 }
+
+#define NIC_PARTITION_OF_ETHERNET 0xffffu /* the default P_Key: there is no other */
+
+/* Returns true if the two P_Keys name one partition. */
+static inline bool nic_same_partition(uint16_t one, uint16_t other)
+{
+    return ((one ^ other) & 0x7fffu) == 0;
+}
+
+/* Chooses from a port's table of P_Keys, where 0 means that a place is free: the key `wanted`, or if that is 0, the first of a full
+ * member (bit 15). Without bit 15 in `wanted`, and if there is no full membership, a limited one will do. Returns CRPC_OK and sets
+ * *index; CRPC_E_INVALID: the table has no such key, and the error names those that it has. */
+int32_t nic_partition_choose(const char *device, uint32_t port, const uint16_t *keys,
+                             uint32_t count, uint16_t wanted, uint32_t *index, crpc_error *error);
 
 /* The drivers of this build in order of preference, terminated by NULL. */
 extern const struct nic_operations *const nic_drivers[];

@@ -70,6 +70,7 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     info->inline_bytes_max = fabric->options.inline_bytes_max;
     info->system_image_guid = device_guid(fabric, index);
     info->link_mbps = device_mbps(fabric, index);
+    info->partition_key = NIC_PARTITION_OF_ETHERNET;
     return CRPC_OK;
 }
 
@@ -109,7 +110,10 @@ static int32_t options_check(const struct nic_options *options, crpc_error *erro
         return error_set(error, CRPC_E_INVALID, 0, "gid_index %u: in-memory devices have 0 to %u",
                          options->gid_index, DEVICE_GIDS - 1);
     }
-    return CRPC_OK;
+    const uint16_t key = NIC_PARTITION_OF_ETHERNET;
+    uint32_t place;
+    return nic_partition_choose("an in-memory device", 1, &key, 1, options->network.partition_key,
+                                &place, error);
 }
 
 /* What was wanted, or the default where nothing was; at most what the device can. */
@@ -126,6 +130,8 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->port = 1;
     nic->gid_index = options->gid_index_given ? options->gid_index : 0;
     device_gid(device, nic->gid);
+    nic->network = options->network;
+    nic->network.partition_key = NIC_PARTITION_OF_ETHERNET;
     nic->link = CRPC_LINK_ETHERNET;
     nic->windows = !fabric->options.no_windows;
     nic->atomics = true;

@@ -11,8 +11,9 @@
 #include "base/lines.h"
 #include "nic/mlx5/mlx5.h"
 
-/* As link_options_set has it by default: what is shared cannot be as each connection wants it. */
-static const struct nic_transport transport_of_initiators = {.retry_timeout = 14, .retry_count = 7};
+/* What is shared cannot be as each connection wants it. */
+#define RETRY_TIMEOUT_DEFAULT 14u
+#define RETRY_COUNT_DEFAULT 7u
 
 /* Numbers of queue pairs that have failed and were not destroyed; each is tried once. */
 #define NUMBERS_TRIED_MAX 64u
@@ -35,8 +36,9 @@ static uint32_t blocks_of_one(const struct nic *nic)
 
 static int to_ready(struct nic_queue_pair *base)
 {
+    const struct mlx5_initiators *initiators = initiators_of(to_mlx5_nic(base->nic));
     int os_error = device_dci_to_init(base);
-    return os_error ? os_error : device_dci_ready(base, &transport_of_initiators);
+    return os_error ? os_error : device_dci_ready(base, &initiators->transport);
 }
 
 static int make_initiator(struct mlx5_nic *nic, struct mlx5_initiator *initiator)
@@ -71,8 +73,10 @@ static int make_initiator(struct mlx5_nic *nic, struct mlx5_initiator *initiator
     return os_error;
 }
 
-int32_t mlx5_initiators_make(struct mlx5_nic *nic, uint32_t count, crpc_error *error)
+int32_t mlx5_initiators_make(struct mlx5_nic *nic, const struct nic_options *options,
+                             crpc_error *error)
 {
+    const uint32_t count = options->initiators;
     struct nic *base = &nic->device.base;
     struct mlx5_initiators *initiators = lines_alloc(1, sizeof(*initiators));
     if (initiators) {
@@ -83,6 +87,11 @@ int32_t mlx5_initiators_make(struct mlx5_nic *nic, uint32_t count, crpc_error *e
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for %u initiators", count);
     }
     nic_initiators_init(&initiators->shared, base->send_depth);
+    initiators->transport = (struct nic_transport){
+        .retry_timeout = options->initiator_retry_timeout ? options->initiator_retry_timeout
+                                                          : RETRY_TIMEOUT_DEFAULT,
+        .retry_count =
+            options->initiator_retry_count ? options->initiator_retry_count : RETRY_COUNT_DEFAULT};
     base->initiators = &initiators->shared;
     if ((uint64_t)count * base->send_depth > base->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,

@@ -72,7 +72,8 @@ struct mlx5_initiator {
 struct mlx5_initiators {
     struct nic_initiators shared;
     struct mlx5_initiator *all; /* shared.count of them */
-    uint32_t left;              /* of these, whose user has left, and which are not mended */
+    struct nic_transport transport;
+    uint32_t left; /* of these, whose user has left, and which are not mended */
     /* At most so many places of the send CQ have completions of what was discarded. */
     uint32_t stale;
 };
@@ -176,7 +177,8 @@ void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *que
 
 /* dynamic.c */
 /* Makes the initiators of a nic. What is made when it fails, mlx5_initiators_end undoes. */
-int32_t mlx5_initiators_make(struct mlx5_nic *nic, uint32_t count, crpc_error *error);
+int32_t mlx5_initiators_make(struct mlx5_nic *nic, const struct nic_options *options,
+                             crpc_error *error);
 void mlx5_initiators_end(struct mlx5_nic *nic);
 int32_t mlx5_dynamic_create(struct nic *base, struct nic_domain *domain, void *owner,
                             uint64_t access_key, struct nic_queue_pair **result, crpc_error *error);

@@ -153,7 +153,7 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
     base->features = compressed ? CRPC_FEATURE_CQE_COMPRESSION : 0;
     status = probe_queue_pair(nic, error);
     if (status == CRPC_OK && options->initiators > 0) {
-        status = mlx5_initiators_make(nic, options->initiators, error);
+        status = mlx5_initiators_make(nic, options, error);
     }
     if (status == CRPC_OK) {
         mlx5_refill(base);
