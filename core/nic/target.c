@@ -80,5 +80,6 @@ bool nic_datagram_source(const struct nic *nic, const crpc_completion *completio
     if (has_grh && !source_gid(nic, header, source->address.gid)) {
         return false;
     }
+    source->address.grh_required = has_grh && !ethernet; /* as it came, so it gets an answer */
     return nic_address_valid(&source->address) && (has_grh || (!ethernet && lid != 0));
 }

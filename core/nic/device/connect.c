@@ -12,8 +12,6 @@
 #include "base/error.h"
 #include "nic/device/device.h"
 
-#define HOP_LIMIT 64
-
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address)
 {
     const struct device_nic *nic = container_of(base->nic, const struct device_nic, base);
@@ -25,6 +23,7 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
         .lid = nic->lid,
         .link = (uint8_t)nic->base.link,
         .mtu_code = nic->mtu_code,
+        .grh_required = nic->base.grh_required,
     };
     memcpy(address->gid, nic->base.gid, sizeof(address->gid));
 }
@@ -33,8 +32,10 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
 static int datagrams_to_init(struct nic_queue_pair *base)
 {
     const struct nic_queue *queue = base->owner;
-    struct ibv_qp_attr attributes = {
-        .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)base->nic->port, .qkey = queue->queue_key};
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
+                                     .pkey_index = to_device_nic(base->nic)->partition_index,
+                                     .port_num = (uint8_t)base->nic->port,
+                                     .qkey = queue->queue_key};
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 }
@@ -43,6 +44,7 @@ int device_queue_pair_rights_to_init(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT,
+        .pkey_index = to_device_nic(base->nic)->partition_index,
         .port_num = (uint8_t)base->nic->port,
         .qp_access_flags = device_remote_access(to_device_queue_pair(base)),
     };
@@ -60,18 +62,6 @@ int device_queue_pair_to_init(struct nic_queue_pair *base)
     default:
         return device_queue_pair_rights_to_init(base);
     }
-}
-
-struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_address *peer)
-{
-    struct ibv_ah_attr way = {.dlid = peer->lid, .port_num = (uint8_t)nic->base.port};
-    if (nic->base.link == CRPC_LINK_ETHERNET || memcmp(peer->gid, nic->base.gid, 8) != 0) {
-        way.is_global = 1;
-        way.grh.sgid_index = (uint8_t)nic->base.gid_index;
-        way.grh.hop_limit = HOP_LIMIT;
-        memcpy(way.grh.dgid.raw, peer->gid, sizeof(peer->gid));
-    }
-    return way;
 }
 
 static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_address *peer,

@@ -108,6 +108,7 @@ static struct ibv_ah_attr own_way(const struct nic_queue_pair *base)
 int device_dci_to_init(struct nic_queue_pair *base)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
+                                     .pkey_index = to_device_nic(base->nic)->partition_index,
                                      .port_num = (uint8_t)base->nic->port};
     return ibv_modify_qp(device_qp(base), &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);

@@ -23,6 +23,7 @@ struct device_nic {
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     uint16_t lid;
+    uint16_t partition_index; /* of base.network.partition_key, in the port's table */
     uint8_t mtu_code;
     uint32_t send_wqes_max; /* of a queue pair, as the device counts them */
     uint8_t read_depth_out; /* READs that one queue pair can have under way as initiator */
@@ -96,6 +97,8 @@ struct device_port {
     uint32_t number;
     uint32_t gid_index;
     union ibv_gid gid;
+    uint16_t partition_index;
+    uint16_t partition_key;
 };
 
 /* Tells whether a driver can use a device. NULL = it can use any device with the InfiniBand
@@ -202,10 +205,31 @@ int device_dci_to_init(struct nic_queue_pair *base);
 int device_dci_ready(struct nic_queue_pair *base, const struct nic_transport *transport);
 int device_dct_ready(struct nic_queue_pair *base);
 
-/* connect.c */
-/* Returns the way to an address of this link. A GID is needed on Ethernet, and on InfiniBand where a router
- * lies between two subnets. */
+/* path.c: how packets find their way; for queue pairs of all kinds. */
+/* Of an InfiniBand port: whoever sends from it or to it must use a GRH. */
+static inline bool device_grh_required(const struct ibv_port_attr *attributes)
+{
+    return attributes->link_layer != IBV_LINK_LAYER_ETHERNET &&
+           attributes->flags & IBV_QPF_GRH_REQUIRED;
+}
+
+/* Chooses the P_Key, and checks what the port does not have: CRPC_E_INVALID. */
+int32_t device_port_network(struct device_port *port, const struct nic_network *wanted,
+                            crpc_error *error);
+/* Returns the way to an address of this link. There is a GRH on Ethernet, and on InfiniBand if either port requires one or a router
+ * lies between their subnets. */
 struct ibv_ah_attr device_way_to(const struct device_nic *nic, const struct nic_address *peer);
+/* Puts what the nic was told into a way, which may be one that rdma_cm has found: core/cm asks, too. */
+static inline void device_way_amend(const struct device_nic *nic, struct ibv_ah_attr *way)
+{
+    const struct nic_network *network = &nic->base.network;
+    way->sl = network->service_level ? network->service_level : way->sl;
+    if (network->traffic_class) {
+        way->grh.traffic_class = network->traffic_class;
+    }
+}
+
+/* connect.c */
 /* To the state INIT, in which receives can be posted. Returns an errno value. device_queue_pair_connect
  * does it, too. */
 int device_queue_pair_to_init(struct nic_queue_pair *base);

@@ -61,7 +61,8 @@ static uint32_t tags_max(struct ibv_context *context)
     return (uint32_t)minimum(attributes.tm_caps.max_num_tags, NIC_TAGS_MAX);
 }
 
-static void describe(struct device_nic *nic, const struct device_port *port)
+static void describe(struct device_nic *nic, const struct device_port *port,
+                     const struct nic_options *options)
 {
     struct nic *base = &nic->base;
     nic->context = port->context;
@@ -81,6 +82,11 @@ static void describe(struct device_nic *nic, const struct device_port *port)
     base->link_mbps = device_link_mbps(&port->attributes);
     base->system_image_guid = be64toh(port->device.sys_image_guid);
     base->event_fd = -1;
+    base->network = options->network;
+    base->network.partition_key = port->partition_key;
+    base->partition_given = options->network.partition_key != 0;
+    base->grh_required = device_grh_required(&port->attributes);
+    nic->partition_index = port->partition_index;
     nic->lid = port->attributes.lid;
     nic->mtu_code = (uint8_t)port->attributes.active_mtu;
     nic->send_wqes_max = non_negative(port->device.max_qp_wr);
@@ -156,7 +162,7 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     nic->base.operations = driver->operations;
     table_init(&nic->by_number);
     table_init(&nic->queues_by_number);
-    describe(nic, &port);
+    describe(nic, &port, options);
     clamp_depths(&nic->base, options, &port.device);
     status = open_parts(driver, nic, options, error);
     if (status != CRPC_OK) {

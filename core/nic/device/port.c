@@ -110,6 +110,12 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
         info->gid_index = gid.index;
         memcpy(info->gid, gid.value.raw, sizeof(info->gid));
     }
+    struct device_port found = {.context = context, .number = port, .attributes = attributes};
+    const struct nic_network any = {0};
+    info->flags = device_grh_required(&attributes) ? CRPC_GRH_REQUIRED : 0;
+    if (device_port_network(&found, &any, NULL) == CRPC_OK) {
+        info->partition_key = found.partition_key;
+    }
 }
 
 /* Describes port `*index` of the device if it has so many, else takes their number off *index. A
@@ -206,7 +212,8 @@ static int32_t choose_port(const struct nic_options *options, struct device_port
         if (ibv_query_port(port->context, (uint8_t)number, &port->attributes) == 0 &&
             port->attributes.state == IBV_PORT_ACTIVE) {
             port->number = number;
-            return take_gid(options, port, error);
+            int32_t status = take_gid(options, port, error);
+            return status == CRPC_OK ? device_port_network(port, &options->network, error) : status;
         }
     }
     return error_set(error, CRPC_E_NO_DEVICE, 0,

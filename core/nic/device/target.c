@@ -36,14 +36,20 @@ int32_t device_target_create(size_t bytes, struct nic *base, struct nic_domain *
     if (status != CRPC_OK) {
         return status;
     }
+    const bool gid_known = has_gid(&options->address);
+    if (!gid_known && base->grh_required) {
+        return error_set(error, CRPC_E_UNREACHABLE, 0,
+                         "%s port %u must use a GRH, and the target's address has no GID for it",
+                         base->device, base->port);
+    }
     struct device_target *target = calloc(1, bytes);
     if (!target) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a target");
     }
     nic_target_init(&target->base, base, options);
     struct ibv_ah_attr way = device_way_to(nic, &options->address);
-    way.sl = options->service_level;
-    way.is_global = way.is_global && has_gid(&options->address);
+    way.sl = options->service_level ? options->service_level : way.sl;
+    way.is_global = way.is_global && gid_known;
     target->ah = ibv_create_ah(device_pd(nic, domain), &way);
     if (!target->ah) {
         int os_error = errno;
