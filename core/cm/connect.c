@@ -5,6 +5,7 @@
  * what attributes. librdmacm would leave the RNR timer and the retries at values of its own.
  */
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,21 +61,6 @@ static struct rdma_conn_param parameters_of(const struct cm_identifier *identifi
     };
 }
 
-int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
-                   const struct nic_transport *transport, const void *private_data,
-                   uint32_t private_bytes, crpc_error *error)
-{
-    assert(private_bytes <= CM_PRIVATE_BYTES);
-    struct rdma_conn_param parameters =
-        parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
-    if (rdma_connect(identifier->id, &parameters)) {
-        return cm_connect_error(identifier->target, errno, error);
-    }
-    return CRPC_OK;
-}
-
-/* ---- The queue pair -------------------------------------------------------------------------- */
-
 /* The kernel says EINVAL where the connection is no longer in the state for it. */
 static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state state,
                           struct ibv_qp_attr *attributes, int *mask)
@@ -85,6 +71,52 @@ static int get_attributes(struct cm_identifier *identifier, enum ibv_qp_state st
     }
     return 0;
 }
+
+/* The interface at this end decides the partition of what rdma_cm connects. A queue pair of this context must be in the one that was
+ * asked for; and DCTs and initiators are in one before anything connects. */
+static int32_t check_partition(struct cm_identifier *identifier, const char *target,
+                               crpc_error *error)
+{
+    const struct nic *nic = identifier->cm->nic;
+    struct ibv_qp_attr attributes;
+    int mask;
+    __be16 key;
+    if (nic->link == CRPC_LINK_ETHERNET || !(nic->partition_given || nic->initiators)) {
+        return CRPC_OK;
+    }
+    int os_error = get_attributes(identifier, IBV_QPS_INIT, &attributes, &mask);
+    if (os_error) {
+        return cm_connect_error(target, os_error, error);
+    }
+    if (ibv_query_pkey(device_context(nic), (uint8_t)nic->port, attributes.pkey_index, &key) != 0 ||
+        nic_same_partition(be16toh(key), nic->network.partition_key)) {
+        return CRPC_OK;
+    }
+    return error_set(
+        error, CRPC_E_UNREACHABLE, 0,
+        "%.100s: the way there is in partition 0x%04x, and this context in 0x%04x: take "
+        "addresses of IPoIB interfaces of that partition, or set partition_key",
+        target, be16toh(key), nic->network.partition_key);
+}
+
+int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
+                   const struct nic_transport *transport, const void *private_data,
+                   uint32_t private_bytes, crpc_error *error)
+{
+    assert(private_bytes <= CM_PRIVATE_BYTES);
+    int32_t status = check_partition(identifier, identifier->target, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    struct rdma_conn_param parameters =
+        parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
+    if (rdma_connect(identifier->id, &parameters)) {
+        return cm_connect_error(identifier->target, errno, error);
+    }
+    return CRPC_OK;
+}
+
+/* ---- The queue pair -------------------------------------------------------------------------- */
 
 static int to_init(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair)
 {
@@ -120,6 +152,7 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
     if (attributes.dest_qp_num == 0) {
         return NO_SUCH_PEER;
     }
+    device_way_amend(to_device_nic(queue_pair->nic), &attributes.ah_attr);
     attributes.min_rnr_timer = nic_min_rnr_timer(transport);
     if (identifier->passive) {
         attributes.max_dest_rd_atomic = nic_read_depth(transport, identifier->read_depth_in);
@@ -178,7 +211,10 @@ static int32_t make_dynamic_ready(struct cm_identifier *identifier,
     struct nic_address peer = {.queue_pair_number = attributes.dest_qp_num,
                                .lid = attributes.ah_attr.dlid,
                                .link = (uint8_t)queue_pair->nic->link,
-                               .mtu_code = (uint8_t)attributes.path_mtu};
+                               .mtu_code = (uint8_t)attributes.path_mtu,
+                               .grh_required = attributes.ah_attr.is_global,
+                               .traffic_class = attributes.ah_attr.grh.traffic_class,
+                               .service_level = attributes.ah_attr.sl};
     memcpy(peer.gid, attributes.ah_attr.grh.dgid.raw, sizeof(peer.gid));
     if (!nic_address_valid(&peer)) {
         return cannot_connect(target, "RTR", NO_SUCH_PEER, error);
@@ -226,7 +262,10 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
                   uint32_t private_bytes, crpc_error *error)
 {
     assert(private_bytes <= CM_PRIVATE_BYTES_MAX);
-    int32_t status = make_ready(identifier, queue_pair, transport, error);
+    int32_t status = check_partition(identifier, identifier->peer, error);
+    if (status == CRPC_OK) {
+        status = make_ready(identifier, queue_pair, transport, error);
+    }
     if (status) {
         return status;
     }

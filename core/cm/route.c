@@ -44,6 +44,15 @@ static void note_address(struct cm_identifier *identifier, const struct sockaddr
     }
 }
 
+/* The route is for it: on Ethernet, the priority follows from it, and on InfiniBand, the subnet manager may choose another service level. */
+static int ask_for_traffic_class(const struct cm_identifier *identifier)
+{
+    uint8_t traffic_class = identifier->cm->nic->network.traffic_class;
+    return traffic_class == 0 ? 0
+                              : rdma_set_option(identifier->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS,
+                                                &traffic_class, sizeof(traffic_class));
+}
+
 /* Starts with one address; false if that failed at once. */
 static bool try_address(struct cm_identifier *identifier, struct addrinfo *address)
 {
@@ -58,6 +67,12 @@ static bool try_address(struct cm_identifier *identifier, struct addrinfo *addre
         identifier->id = NULL;
         error_set(&error, CRPC_E_SYSTEM, errno, "%s: rdma_create_id: %s", identifier->trying,
                   strerror(errno));
+        note_error(identifier, &error);
+        return false;
+    }
+    if (ask_for_traffic_class(identifier)) {
+        error_set(&error, CRPC_E_SYSTEM, errno, "%s: rdma_cm refuses a traffic class: %s",
+                  identifier->trying, strerror(errno));
         note_error(identifier, &error);
         return false;
     }
