@@ -38,7 +38,7 @@ void fixture_connect(const crpc_endpoint_options *options, crpc_endpoint *left,
     assert_int_equal(fixture_expect(fixture.right, CRPC_COMPLETION_CONNECTED).status, CRPC_OK);
 }
 
-static int open_all(uint32_t flags)
+static int open_on(uint32_t flags, bool infiniband, uint32_t grh_required)
 {
     crpc_endpoint_options options = {.struct_size = sizeof(options),
                                      .flags = CRPC_ENDPOINT_FULL_SIZE,
@@ -49,10 +49,23 @@ static int open_all(uint32_t flags)
     fixture.flags = flags;
     memory_fabric_reset_default();
     memory_fabric_options(memory_fabric_default())->retry_steps = 20;
+    memory_fabric_options(memory_fabric_default())->infiniband = infiniband;
+    memory_fabric_options(memory_fabric_default())->grh_required = grh_required;
     fixture.left = fixture_context("memory0");
     fixture.right = fixture_context("memory1");
     fixture_connect(&options, &fixture.left_endpoint, &fixture.right_endpoint);
     return 0;
+}
+
+static int open_all(uint32_t flags)
+{
+    return open_on(flags, false, 0);
+}
+
+int fixture_open_on_infiniband(uint32_t grh_required)
+{
+    return open_on(CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES | CRPC_CONTEXT_METRICS, true,
+                   grh_required);
 }
 
 int fixture_open(void **state)

@@ -42,6 +42,8 @@ int fixture_open_with_queues(void **state);
 int fixture_open_with_metrics(void **state);
 /* With rails, queues and metrics. */
 int fixture_open_with_all(void **state);
+/* The same on InfiniBand; bit n of grh_required: the port of memory<n> requires a GRH. */
+int fixture_open_on_infiniband(uint32_t grh_required);
 int fixture_close(void **state);
 crpc_context *fixture_context(const char *device);
 /* One more connection between the two; CONNECTED has been taken. `options` may be NULL. */

@@ -267,6 +267,46 @@ static void rails_outlast_a_fabric_that_finds_new_routes(void **state)
     crpc_context_close(context);
 }
 
+/* ---- GRH --------------------------------------------------------------------------------------- */
+
+/* By addresses, in both directions, as queues of foreign programs are connected. */
+static void connect_by_addresses(uint32_t grh_required)
+{
+    const crpc_queue left = fixture_lone_queue(fixture.left, NULL);
+    const crpc_queue right = fixture_lone_queue(fixture.right, NULL);
+    crpc_queue_address of_left = {.struct_size = sizeof(of_left)}, of_right = of_left;
+    assert_int_equal(crpc_queue_get_address(fixture.left, left, &of_left), CRPC_OK);
+    assert_int_equal(crpc_queue_get_address(fixture.right, right, &of_right), CRPC_OK);
+    assert_int_equal(of_left.flags, grh_required & 1 ? CRPC_GRH_REQUIRED : 0);
+    assert_int_equal(of_right.flags, grh_required & 2 ? CRPC_GRH_REQUIRED : 0);
+    assert_int_equal(crpc_queue_join_address(fixture.left, left, &of_right, NULL), CRPC_OK);
+    assert_int_equal(crpc_queue_join_address(fixture.right, right, &of_left, NULL), CRPC_OK);
+}
+
+/* Each queue pair of calls, lanes, channels, their rails and queues is told if its peer's port requires a GRH: the NIC in memory refuses
+ * to connect one that is not. Each device is rail 0 of one side, and rail 1 of the other. */
+static void every_queue_pair_knows_who_requires_a_grh(void **state)
+{
+    (void)state;
+    for (uint32_t grh_required = 0; grh_required < 4; grh_required++) {
+        crpc_context_info info = {.struct_size = sizeof(info)};
+        crpc_device_info device = {.struct_size = sizeof(device)};
+        crpc_endpoint one, other;
+        crpc_channel left, right;
+        const crpc_channel_options options = {
+            .struct_size = sizeof(options), .queue_pairs = 2, .keepalive_ns = CRPC_FOREVER};
+        assert_int_equal(fixture_open_on_infiniband(grh_required), 0);
+        assert_int_equal(crpc_context_get_info(fixture.left, &info), CRPC_OK);
+        assert_int_equal(info.flags, grh_required & 1 ? CRPC_GRH_REQUIRED : 0);
+        assert_int_equal(crpc_device_query(1, &device, NULL), CRPC_OK);
+        assert_int_equal(device.flags, grh_required & 2 ? CRPC_GRH_REQUIRED : 0);
+        fixture_lane(&one, &other);
+        fixture_channels(&options, &left, &right);
+        connect_by_addresses(grh_required);
+        assert_int_equal(fixture_close(NULL), 0);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh_fabric, nothing_left)
@@ -278,6 +318,7 @@ int main(void)
         TEST(rails_have_the_index_of_their_gid_by_a_flag),
         TEST(connections_have_the_retries_of_their_context),
         TEST(rails_outlast_a_fabric_that_finds_new_routes),
+        cmocka_unit_test(every_queue_pair_knows_who_requires_a_grh),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,9 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
         rail->operations->refill(rail->nic);
     }
     link_group_init(&engine->links, &channel_service, rails[0], cm, log, handles, virtual_clock_ns);
+    for (uint32_t i = 1; i < rail_count; i++) {
+        link_group_add_port(&engine->links, rails[i]);
+    }
     *out = engine;
     return CRPC_OK;
 }

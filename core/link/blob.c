@@ -42,13 +42,14 @@ static int32_t check_address(const struct nic_address *address, const struct nic
 }
 
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
-                          const struct nic *nic, crpc_error *error)
+                          bool grh_required, const struct nic *nic, crpc_error *error)
 {
     *address = (struct nic_address){.queue_pair_number = wire->queue_pair_number,
                                     .packet_sequence_number = wire->packet_sequence_number,
                                     .lid = wire->lid,
                                     .link = wire->link,
-                                    .mtu_code = wire->mtu_code};
+                                    .mtu_code = wire->mtu_code,
+                                    .grh_required = grh_required};
     memcpy(address->gid, wire->gid, sizeof(address->gid));
     if (wire->zero != 0) {
         return error_set(error, CRPC_E_PROTOCOL, 0,
@@ -122,7 +123,8 @@ static int32_t check_blob(struct link *link, const void *bytes, uint32_t blob_by
     if (blob->zero || blob->zero2) {
         return error_set(error, CRPC_E_PROTOCOL, 0, "the blob's reserved bytes are set");
     }
-    return link_address_take(address, &blob->address, link->group->nic, error);
+    return link_address_take(address, &blob->address, blob->hello.features & LINK_FEATURE_GRH,
+                             link->group->nic, error);
 }
 
 /* In a thread of cm, if there is one: the kernel may take long to find the address. */

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#define ROUTE_FEATURES (LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH)
+
 static const char *name_of_service(uint32_t number)
 {
     switch (number) {
@@ -39,6 +41,9 @@ void hello_fill(const struct link *link, struct link_hello *hello)
         memcpy(hello->token, link->options.token, link->options.token_bytes);
     }
     hello->features |= dynamic;
+    if (!link->passive || link->peer.hello.features & LINK_FEATURE_ROUTE_HEADERS) {
+        hello->features |= link->group->route_features;
+    }
     hello->features_required = link->passive ? 0 : dynamic;
     if (link->proof) {
         hello->features |= LINK_FEATURE_PROOF;
@@ -112,6 +117,7 @@ static void take(struct link_peer *peer, const struct link_hello *hello, uint32_
                                .nonce = hello->nonce,
                                .version = version,
                                .features = features,
+                               .grh_required = hello->features & LINK_FEATURE_GRH,
                                .token_bytes = hello->token_bytes};
     memcpy(peer->token, hello->token, hello->token_bytes);
     memcpy(peer->body, hello->body, sizeof(peer->body));
@@ -203,7 +209,8 @@ int32_t hello_check_response(const struct link_group *group, const void *data, s
                          hello.version_max);
     }
     status = check_rest(service, &hello, bytes, error);
-    const uint32_t known = service->features | LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC;
+    const uint32_t known = service->features | LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC |
+                           (group->route_features ? ROUTE_FEATURES : 0);
     if (status == CRPC_OK && !same_transport(group, hello.features)) {
         status = transports_differ(group->dynamic, error);
     } else if (status == CRPC_OK && (hello.features & ~known)) {

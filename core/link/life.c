@@ -49,6 +49,20 @@ void link_group_init(struct link_group *group, const struct link_service *servic
     list_init(&group->cm_ring);
     wheel_init(&group->wheel, link_now_ns(group));
     group->now_ns = 0;
+    if (nic) {
+        link_group_add_port(group, nic);
+    }
+}
+
+void link_group_add_port(struct link_group *group, const struct nic *nic)
+{
+    assert(list_empty(&group->all));
+    if (nic->link == CRPC_LINK_INFINIBAND) {
+        group->route_features |= LINK_FEATURE_ROUTE_HEADERS;
+    }
+    if (nic->grh_required) {
+        group->route_features |= LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH;
+    }
 }
 
 void link_group_beside(struct link_group *group, struct link_group *other)

@@ -146,8 +146,9 @@ struct link_cancel {
 
 struct link_group {
     const struct link_service *service;
-    struct nic *nic; /* nic of each link's first queue pair */
-    bool dynamic;    /* these queue pairs are dynamic, and those of the peers */
+    struct nic *nic;         /* nic of each link's first queue pair */
+    bool dynamic;            /* these queue pairs are dynamic, and those of the peers */
+    uint16_t route_features; /* LINK_FEATURE_ROUTE_HEADERS and _GRH, as far as they are offered */
     /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
      * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
     bool attention;
@@ -179,6 +180,8 @@ struct link_group {
 void link_group_init(struct link_group *group, const struct link_service *service, struct nic *nic,
                      struct cm *cm, struct log *log, struct handles *handles,
                      const uint64_t *virtual_clock_ns);
+/* The links of this group have queue pairs of this nic, too. Before there are any. */
+void link_group_add_port(struct link_group *group, const struct nic *nic);
 /* Both have the same cm. Whichever polls it, the services of both hear of the devices' events. */
 void link_group_beside(struct link_group *group, struct link_group *other);
 /* Closes all listeners and destroys all links. Waits for tasks that are under way. */
@@ -226,6 +229,7 @@ struct link_peer {
     uint32_t nonce;
     uint32_t version;
     uint32_t features;
+    bool grh_required; /* of its queue pairs: as in struct nic_address */
     uint32_t token_bytes;
     uint8_t token[LINK_TOKEN_BYTES];
     /* Of a plain link: what came with the request, the answer or the rejection. The network can have
@@ -357,10 +361,10 @@ static inline bool link_joining(const struct link *link)
 }
 
 /* Convert addresses of queue pairs to and from their wire format. link_address_take also checks the
- * address, which comes from the peer. */
+ * address, which comes from the peer. `grh_required`: the peer's hello says so. */
 void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair);
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
-                          const struct nic *nic, crpc_error *error);
+                          bool grh_required, const struct nic *nic, crpc_error *error);
 
 /* ---- Listeners: listen.c --------------------------------------------------------------------- */
 

@@ -72,6 +72,11 @@ static_assert(sizeof(struct link_reject) == 12, "rejection");
 /* Offered and required in the hello of a side whose queue pairs are dynamic. The nonce of a side is the access key of its DCT. */
 #define LINK_FEATURE_DYNAMIC 0x4000u
 
+/* Of a side with an InfiniBand port. ROUTE_HEADERS: it knows the other bit. GRH: who sends to its queue pairs has to use a GRH, within the
+ * subnet, too, because a port of the side requires one. In the answer to a side that does not know them, neither is set. */
+#define LINK_FEATURE_ROUTE_HEADERS 0x2000u
+#define LINK_FEATURE_GRH 0x1000u
+
 /* ---- Proof of a key ------------------------------------------------------------------------------ */
 
 /* Offered and required in the hello of a side that has a key. The body of that hello is a struct

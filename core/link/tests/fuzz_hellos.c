@@ -53,6 +53,10 @@ static void check_peer(const struct link_group *group, const struct link_hello *
         "the body is another, or malformed");
     fuzz_check(peer->proves == ((hello->features & LINK_FEATURE_PROOF) != 0),
                "a key was taken, or not");
+    const uint16_t routes = LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH;
+    fuzz_check(peer->grh_required == ((hello->features & LINK_FEATURE_GRH) != 0) &&
+                   (!response || group->route_features || !(hello->features & routes)),
+               "a GRH is required, or not");
     const uint16_t said = response ? hello->features : hello->features_required;
     fuzz_check(group->dynamic == ((said & LINK_FEATURE_DYNAMIC) != 0),
                "one of another transport was taken");
@@ -120,7 +124,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         crpc_error error = {0};
         check_error(&error, hello_explain_reject(service, bytes, count, &error));
     } else {
-        const struct link_group group = {.service = service, .dynamic = dynamic};
+        const struct link_group group = {
+            .service = service,
+            .dynamic = dynamic,
+            .route_features = choice & 64 ? LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH : 0};
         try_hello(&group, bytes, count, choice & 2);
     }
     return 0;

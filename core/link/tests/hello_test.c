@@ -257,6 +257,64 @@ static void both_sides_have_initiators_or_neither(void **state)
     assert_non_null(strstr(error.message, "the peer's context has initiators"));
 }
 
+/* A side with an InfiniBand port tells whether packets to it need a GRH, also in its answer. Which side it is does not matter. */
+static void who_needs_a_grh_says_so(void **state)
+{
+    (void)state;
+    const uint16_t known = LINK_FEATURE_ROUTE_HEADERS, needed = known | LINK_FEATURE_GRH;
+    for (uint32_t who = 0; who < 4; who++) {
+        struct link_group here = {.service = &service, .route_features = who & 1 ? needed : known};
+        struct link_group there = {.service = &service, .route_features = who & 2 ? needed : known};
+        struct link active = {.group = &here}, passive = {.group = &there, .passive = true};
+        struct link_hello hello;
+        struct link_reject reject;
+        hello_fill(&active, &hello);
+        assert_int_equal(hello.features_required, 0);
+        assert_int_equal(
+            hello_check_request(&there, &hello, sizeof(hello), &passive.peer, &reject, NULL),
+            CRPC_OK);
+        assert_int_equal(passive.peer.grh_required, who & 1);
+        assert_int_equal(passive.peer.features, KNOWN);
+        hello_fill(&passive, &hello);
+        assert_int_equal(hello_check_response(&here, &hello, sizeof(hello), &active.peer, NULL),
+                         CRPC_OK);
+        assert_int_equal(active.peer.grh_required, who >> 1);
+        assert_int_equal(active.peer.features, KNOWN);
+    }
+}
+
+/* It takes what it does not know from a request or a blob, but not from an answer. */
+static void a_peer_of_an_older_version_is_not_told_what_it_does_not_know(void **state)
+{
+    (void)state;
+    struct link_group needs = {.service = &service,
+                               .route_features = LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH};
+    struct link link = {.group = &needs, .passive = true, .peer = {.version = 4}};
+    struct link_hello hello;
+    struct link_peer peer;
+    struct link_reject reject;
+    hello_fill(&link, &hello);
+    assert_int_equal(hello.features, 0);
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    link.passive = false;
+    hello_fill(&link, &hello);
+    assert_int_equal(hello_check_request(&group, &hello, sizeof(hello), &peer, &reject, NULL),
+                     CRPC_OK);
+    assert_int_equal(peer.features, KNOWN);
+    /* And the other way round. */
+    link.group = &group;
+    hello_fill(&link, &hello);
+    assert_int_equal(hello_check_request(&needs, &hello, sizeof(hello), &peer, &reject, NULL),
+                     CRPC_OK);
+    assert_false(peer.grh_required);
+    hello = good_answer();
+    assert_int_equal(hello_check_response(&needs, &hello, sizeof(hello), &peer, NULL), CRPC_OK);
+    assert_false(peer.grh_required);
+    hello.features |= LINK_FEATURE_GRH; /* to one that has not offered it */
+    assert_int_equal(hello_check_response(&group, &hello, sizeof(hello), &peer, NULL),
+                     CRPC_E_PROTOCOL);
+}
+
 static void rejections_are_explained(void **state)
 {
     (void)state;
@@ -304,6 +362,8 @@ int main(void)
         cmocka_unit_test(a_response_must_choose_among_what_was_offered),
         cmocka_unit_test(what_is_filled_is_taken_by_the_other_side),
         cmocka_unit_test(both_sides_have_initiators_or_neither),
+        cmocka_unit_test(who_needs_a_grh_says_so),
+        cmocka_unit_test(a_peer_of_an_older_version_is_not_told_what_it_does_not_know),
         cmocka_unit_test(rejections_are_explained),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -242,6 +242,8 @@ bool memory_take_room(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_destroy(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_address(const struct nic_queue_pair *queue_pair,
                                struct nic_address *address);
+/* Whether the port of memory<device> requires a GRH. */
+bool memory_grh_required(const struct memory_fabric *fabric, uint32_t device);
 int32_t memory_queue_pair_connect(struct nic_queue_pair *queue_pair, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
 void memory_queue_pair_fail(struct nic_queue_pair *queue_pair);

@@ -80,8 +80,11 @@ struct memory_fabric_options {
     uint32_t send_completion_depth_max; /* [open] 4194304: limit of send_completion_depth */
     bool no_windows;                    /* [open] false: the devices have windows */
     bool no_dc;                         /* [open] false: likewise DCIs and DCTs */
-    uint32_t queue_pairs_max;           /* 32768, which is also the limit */
-    uint32_t first_number;              /* 17: first queue pair number; up to 24 bits */
+    bool infiniband;                    /* [open] false: all ports are Ethernet's */
+    uint32_t
+        grh_required; /* [open] 0: bit n set = who connects to memory<n> must know that its port requires a GRH */
+    uint32_t queue_pairs_max; /* 32768, which is also the limit */
+    uint32_t first_number;    /* 17: first queue pair number; up to 24 bits */
     uint64_t system_image_guid[MEMORY_DEVICES_NAMED]; /* [open] of memory<n>: all different */
     uint32_t link_mbps[MEMORY_DEVICES_NAMED];         /* [open] of memory<n>: 100000 */
     bool reuse_numbers; /* false: numbers go round; true: the last one freed is used next */

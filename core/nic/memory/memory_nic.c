@@ -19,6 +19,16 @@ static bool device_active(const struct memory_fabric *fabric, uint32_t device)
 }
 
 /* ::ffff:10.0.0.1 for memory0, as RoCE v2 writes an IPv4 address. */
+static uint32_t device_link(const struct memory_fabric *fabric)
+{
+    return fabric->options.infiniband ? CRPC_LINK_INFINIBAND : CRPC_LINK_ETHERNET;
+}
+
+bool memory_grh_required(const struct memory_fabric *fabric, uint32_t device)
+{
+    return device < 32 && (fabric->options.grh_required & 1u << device) != 0;
+}
+
 static void device_gid(uint32_t device, uint8_t gid[16])
 {
     const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 0};
@@ -62,7 +72,8 @@ int32_t memory_query(uint32_t index, crpc_device_info *info, crpc_error *error)
     snprintf(info->name, sizeof(info->name), "memory%u", index);
     info->port_count = 1;
     info->port_state = device_active(fabric, index) ? CRPC_PORT_ACTIVE : CRPC_PORT_DOWN;
-    info->link = CRPC_LINK_ETHERNET;
+    info->link = device_link(fabric);
+    info->flags = memory_grh_required(fabric, index) ? CRPC_GRH_REQUIRED : 0;
     info->mtu_bytes = DEVICE_MTU_BYTES;
     device_gid(index, info->gid);
     info->endpoints_max = fabric->options.queue_pairs_max;
@@ -132,7 +143,8 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     device_gid(device, nic->gid);
     nic->network = options->network;
     nic->network.partition_key = NIC_PARTITION_OF_ETHERNET;
-    nic->link = CRPC_LINK_ETHERNET;
+    nic->link = device_link(fabric);
+    nic->grh_required = memory_grh_required(fabric, device);
     nic->windows = !fabric->options.no_windows;
     nic->atomics = true;
     nic->dc = !fabric->options.no_dc;

@@ -162,8 +162,9 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
     *address = (struct nic_address){
         .queue_pair_number = queue_pair->number,
         .packet_sequence_number = (uint32_t)this->identity,
-        .link = CRPC_LINK_ETHERNET,
+        .link = (uint8_t)queue_pair->nic->link,
         .mtu_code = MTU_CODE_4096,
+        .grh_required = queue_pair->nic->grh_required,
     };
     memcpy(address->gid, queue_pair->nic->gid, sizeof(address->gid));
 }
@@ -188,6 +189,12 @@ static void find_place(struct memory_queue_pair *queue_pair)
         has ? queue_pair->inline_bytes + (size_t)slot * queue_pair->inline_stride : NULL;
 }
 
+/* The last two bytes of a GID are the device's number and 1. */
+static uint32_t device_of(const uint8_t gid[16])
+{
+    return ((uint32_t)gid[14] << 8 | gid[15]) - 1;
+}
+
 int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error)
 {
@@ -205,9 +212,13 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
         return error_set(error, CRPC_E_STATE, 0, "queue pair %u is connected or failed already",
                          base->number);
     }
-    memory_require(nic_address_valid(peer) && peer->link == CRPC_LINK_ETHERNET,
+    memory_require(nic_address_valid(peer) && peer->link == base->nic->link,
                    "queue pair %u on link %u cannot be a peer", peer->queue_pair_number,
                    peer->link);
+    memory_require(peer->grh_required || base->nic->grh_required ||
+                       !memory_grh_required(queue_pair->fabric, device_of(peer->gid)),
+                   "queue pair %u is at a port that requires a GRH, which nobody has told here",
+                   peer->queue_pair_number);
     queue_pair->peer_identity = memory_identity(
         peer->queue_pair_number, queue_pair->dynamic.pair
                                      ? (uint32_t)transport->access_key & PACKET_SEQUENCE_MASK

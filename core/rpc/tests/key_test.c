@@ -94,7 +94,8 @@ static struct link *victim(void)
     make(0, &options);
     make(1, &options);
     memcpy(&blob, sides[0].blob, sizeof(blob));
-    assert_int_equal(link_address_take(&address, &blob.address, pair.nic[1], &error), CRPC_OK);
+    assert_int_equal(link_address_take(&address, &blob.address, false, pair.nic[1], &error),
+                     CRPC_OK);
     assert_int_equal(operations->queue_pair_connect(sides[1].endpoint->link.queue_pair, &address,
                                                     &transport, &error),
                      CRPC_OK);
