@@ -106,8 +106,9 @@ struct device_port {
 typedef bool device_usable(struct ibv_device *device);
 
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device);
-/* Returns the speed in Mbit/s; 0 = not known. */
-uint32_t device_link_mbps(const struct ibv_port_attr *attributes);
+/* speed.c: returns the speed in Mbit/s; 0 = not known. */
+uint32_t device_link_mbps(const struct ibv_context *context, uint32_t port,
+                          const struct ibv_port_attr *attributes);
 /* Describes a port. Sets the bit of `driver` in info->drivers if the driver can use the device. */
 int32_t device_query(uint32_t index, uint32_t driver, device_usable *usable, crpc_device_info *info,
                      crpc_error *error);

@@ -79,7 +79,7 @@ static void describe(struct device_nic *nic, const struct device_port *port,
                                                                         : CRPC_LINK_INFINIBAND;
     base->mtu_bytes = 128u << port->attributes.active_mtu;
     base->message_bytes_max = (uint32_t)minimum(port->attributes.max_msg_sz, NIC_MESSAGE_BYTES_MAX);
-    base->link_mbps = device_link_mbps(&port->attributes);
+    base->link_mbps = device_link_mbps(port->context, port->number, &port->attributes);
     base->system_image_guid = be64toh(port->device.sys_image_guid);
     base->event_fd = -1;
     base->network = options->network;

@@ -64,27 +64,6 @@ static uint32_t mtu_bytes(enum ibv_mtu mtu)
     return 128u << mtu;
 }
 
-/* The codes are bits, with what the bit stands for in Mbit/s: of a lane, and in lanes. */
-uint32_t device_link_mbps(const struct ibv_port_attr *attributes)
-{
-    static const struct {
-        uint32_t code, mbps;
-    } speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
-                  {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
-    static const struct {
-        uint32_t code, lanes;
-    } widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
-    uint32_t mbps = 0;
-    uint32_t lanes = 0;
-    for (size_t i = 0; i < sizeof(speeds) / sizeof(speeds[0]); i++) {
-        mbps += attributes->active_speed == speeds[i].code ? speeds[i].mbps : 0;
-    }
-    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
-        lanes += attributes->active_width == widths[i].code ? widths[i].lanes : 0;
-    }
-    return mbps * lanes;
-}
-
 static void describe(struct ibv_context *context, const struct ibv_device_attr *device,
                      uint32_t port, crpc_device_info *info)
 {
@@ -105,7 +84,7 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     info->link = attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? CRPC_LINK_ETHERNET
                                                                   : CRPC_LINK_INFINIBAND;
     info->mtu_bytes = mtu_bytes(attributes.active_mtu);
-    info->link_mbps = device_link_mbps(&attributes);
+    info->link_mbps = device_link_mbps(context, port, &attributes);
     if (device_gid_choose(context, port, &attributes, &gid)) {
         info->gid_index = gid.index;
         memcpy(info->gid, gid.value.raw, sizeof(info->gid));
