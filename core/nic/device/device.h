@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <infiniband/verbs.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "base/table.h"
@@ -122,6 +123,13 @@ struct device_gid {
     union ibv_gid value;
     uint32_t index;
 };
+
+/* Returns the LID by which routers reach the port with this InfiniBand GID, as path.c explains; 0 = it has none. */
+static inline uint16_t device_flid(const uint8_t gid[16])
+{
+    static const uint8_t site_local[4] = {0xfe, 0xc0};
+    return memcmp(gid, site_local, sizeof(site_local)) == 0 ? (uint16_t)(gid[4] << 8 | gid[5]) : 0;
+}
 
 /* Chooses the GID that a context uses by default. Returns false if the port has no GID. */
 bool device_gid_choose(struct ibv_context *context, uint32_t port,

@@ -2,7 +2,8 @@
  *
  * A RoCE port has one GID for each IP address and RoCE version. Version 2 is routable and is what
  * peers expect; of its addresses the IPv4 ones are most likely to be reachable, link-local ones
- * least. An InfiniBand port is found by its LID, and GID 0 is the one every port has.
+ * least. An InfiniBand port is found by its LID, and GID 0 is the one every port has. Where routers know
+ * FLIDs, the subnet manager gives it GID 1, which leads to it from other subnets, too (so UCX and NCCL take it).
  */
 #include <errno.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "nic/device/device.h"
 
 #define GID_INDEX_MAX 255 /* what an address handle can name */
+#define FLID_INDEX 1
 
 static bool is_ipv4(const union ibv_gid *gid)
 {
@@ -36,6 +38,9 @@ static int rank(const struct ibv_gid_entry *entry, uint8_t link_layer)
         return 0;
     }
     if (link_layer != IBV_LINK_LAYER_ETHERNET) {
+        if (entry->gid_index == FLID_INDEX && device_flid(entry->gid.raw) != 0) {
+            return 2;
+        }
         return entry->gid_index == 0 ? 1 : 0;
     }
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {

@@ -61,19 +61,13 @@ int32_t device_port_network(struct device_port *port, const struct nic_network *
 
 /* ---- The way to an address ------------------------------------------------------------------- */
 
-/* Returns 0 if it has none. */
-static uint16_t flid_of(const uint8_t gid[16])
-{
-    static const uint8_t site_local[4] = {0xfe, 0xc0};
-    return memcmp(gid, site_local, sizeof(site_local)) == 0 ? (uint16_t)(gid[4] << 8 | gid[5]) : 0;
-}
-
+/* A port without a FLID of its own is in a subnet whose routers know none. */
 static uint16_t lid_of(const struct device_nic *nic, const struct nic_address *peer)
 {
-    const uint16_t flid = flid_of(peer->gid);
+    const bool routed = device_flid(nic->base.gid) != 0 && device_flid(peer->gid) != 0;
     const bool one_subnet = memcmp(peer->gid + SUBNET_NUMBER_AT, nic->base.gid + SUBNET_NUMBER_AT,
                                    SUBNET_NUMBER_BYTES) == 0;
-    return flid == 0 || one_subnet ? peer->lid : flid;
+    return routed && !one_subnet ? device_flid(peer->gid) : peer->lid;
 }
 
 static bool needs_grh(const struct device_nic *nic, const struct nic_address *peer)

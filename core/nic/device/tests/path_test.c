@@ -210,7 +210,7 @@ static void across_a_router_the_lid_is_the_flid(void **state)
         bool global;
     } cases[] = {
         {{FLID_SUBNET_7, NEAR_ID}, {FLID_SUBNET_8, FAR_ID}, 0x4321, true},
-        {{SUBNET_A, NEAR_ID}, {FLID_SUBNET_8, FAR_ID}, 0x4321, true},
+        {{SUBNET_A, NEAR_ID}, {FLID_SUBNET_8, FAR_ID}, 20, true}, /* this side has none */
         {{FLID_SUBNET_7, NEAR_ID}, {OTHER_FLID_SUBNET_7, FAR_ID}, 20, true}, /* one subnet */
         {{FLID_SUBNET_7, NEAR_ID}, {FLID_SUBNET_7, FAR_ID}, 20, false},
         /* Site-local, without a FLID; and a global prefix, where these bytes are something else. */
