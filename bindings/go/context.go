@@ -210,6 +210,12 @@ type ContextInfo struct {
 	QueuesMax       int  // 0 without WithQueues
 	Queues          int  // until they are closed and their ops have ended, with those of OpenSharedReceives
 	Initiators      int  // 0 without WithInitiators
+	TrafficClass    int  // this and the rest: in use, whether of options or of the environment
+	ServiceLevel    int  // 0: that of the route where rdma_cm connects
+	PartitionKey    int  // P_Key of what does not connect by rdma_cm; 0 = not known
+	RetryTimeout    int  // 0: as each kind of connection has it
+	RetryCount      int  // likewise
+	GRHRequired     bool // InfiniBand: packets to the port and from it have a GRH
 }
 
 // Info describes the context and its device.
@@ -232,7 +238,9 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
 		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
 		QueuesMax:      int(info.queues_max), Queues: int(info.queues),
-		Initiators: int(info.initiators),
+		Initiators: int(info.initiators), TrafficClass: int(info.traffic_class), ServiceLevel: int(info.service_level),
+		PartitionKey: int(info.partition_key), RetryTimeout: int(info.retry_timeout), RetryCount: int(info.retry_count),
+		GRHRequired: info.flags&C.CRPC_GRH_REQUIRED != 0,
 	}, nil
 }
 
@@ -297,6 +305,8 @@ type DeviceInfo struct {
 	VendorPartID    uint32
 	CardGUID        uint64 // system_image_guid: the same for all ports of one card; 0 = not known
 	LinkMbps        int    // 0 = not known
+	PartitionKey    int    // the P_Key that a context takes by default; 0 = none, or not known
+	GRHRequired     bool   // InfiniBand: packets to the port and from it have a GRH
 }
 
 func driversOf(bits C.uint32_t) []string {
@@ -331,6 +341,7 @@ func Devices() ([]DeviceInfo, error) {
 			EndpointsMax: int(info.endpoints_max), ReceiveDepthMax: int(info.receive_depth_max),
 			InlineBytesMax: int(info.inline_bytes_max), VendorID: uint32(info.vendor_id), VendorPartID: uint32(info.vendor_part_id),
 			CardGUID: uint64(info.system_image_guid), LinkMbps: int(info.link_mbps),
+			PartitionKey: int(info.partition_key), GRHRequired: info.flags&C.CRPC_GRH_REQUIRED != 0,
 		})
 	}
 }

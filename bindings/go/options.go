@@ -170,6 +170,38 @@ func WithGIDIndex(index int) Option {
 	}
 }
 
+// WithRailsGIDIndex makes the index of [WithGIDIndex] that of each rail's port, too.
+func WithRailsGIDIndex() Option {
+	return func(s *settings) { s.device.flags |= C.CRPC_CONTEXT_RAILS_GID_INDEX }
+}
+
+// WithTrafficClass sets the traffic class of all that the context sends, 0 to 255: with RoCE v2 the byte of the IP header that has
+// the DSCP in its upper six bits; on InfiniBand it is in packets with a GRH. 0 is COPYRPC_TRAFFIC_CLASS in the environment, or 0.
+func WithTrafficClass(class int) Option {
+	return func(s *settings) { s.device.traffic_class = s.number("traffic_class", class) }
+}
+
+// WithServiceLevel sets the service level of all that the context sends: 0 to 15 on InfiniBand, and on Ethernet the priority, 0 to
+// 7. 0 is COPYRPC_SERVICE_LEVEL in the environment, or that of the route.
+func WithServiceLevel(level int) Option {
+	return func(s *settings) { s.device.service_level = s.number("service_level", level) }
+}
+
+// WithPartitionKey selects the InfiniBand partition by its P_Key: with bit 15, as 0x8001, only as a full member. 0 is
+// COPYRPC_PARTITION_KEY in the environment, or the first that the port is a full member of.
+func WithPartitionKey(key int) Option {
+	return func(s *settings) { s.device.partition_key = s.number("partition_key", key) }
+}
+
+// WithContextRetry sets the retries of all connections of the context that have none of their own ([WithRetry]), and of
+// [WithInitiators]. Zeros are COPYRPC_RETRY_TIMEOUT and COPYRPC_RETRY_COUNT in the environment, or what each kind has.
+func WithContextRetry(timeout, count int) Option {
+	return func(s *settings) {
+		s.device.retry_timeout = s.number("retry_timeout", timeout)
+		s.device.retry_count = s.number("retry_count", count)
+	}
+}
+
 // WithSignalInterval sets how often a send WQE requests a completion: at least every `count` WQEs;
 // 64 by default.
 func WithSignalInterval(count int) Option {

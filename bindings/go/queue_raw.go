@@ -279,6 +279,7 @@ type QueueAddress struct {
 	MTUBytes             int
 	LID                  uint32 // InfiniBand
 	GID                  netip.Addr
+	GRHRequired          bool // packets to it have a GRH, also within its InfiniBand subnet
 }
 
 func newCAddress() C.crpc_queue_address {
@@ -289,7 +290,8 @@ func goAddress(theirs *C.crpc_queue_address) QueueAddress {
 	return QueueAddress{
 		QueuePairNumber: uint32(theirs.queue_pair_number), PacketSequenceNumber: uint32(theirs.packet_sequence_number),
 		InfiniBand: theirs.link == C.CRPC_LINK_INFINIBAND, MTUBytes: int(theirs.mtu_bytes), LID: uint32(theirs.lid),
-		GID: netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&theirs.gid))),
+		GID:         netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&theirs.gid))),
+		GRHRequired: theirs.flags&C.CRPC_GRH_REQUIRED != 0,
 	}
 }
 
@@ -303,6 +305,9 @@ func (address QueueAddress) c() C.crpc_queue_address {
 	}
 	if address.GID.IsValid() {
 		*(*[16]byte)(unsafe.Pointer(&ours.gid)) = address.GID.As16()
+	}
+	if address.GRHRequired {
+		ours.flags = C.CRPC_GRH_REQUIRED
 	}
 	return ours
 }

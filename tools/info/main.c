@@ -81,6 +81,10 @@ static void print_device(const crpc_device_info *info)
     if (info->system_image_guid) {
         printf("  card     %016" PRIx64 "\n", info->system_image_guid);
     }
+    if (info->partition_key) {
+        printf("  P_Key    0x%04x  (default)%s\n", info->partition_key,
+               info->flags & CRPC_GRH_REQUIRED ? "; GRH required" : "");
+    }
     for (uint32_t i = 0; i < count; i++) {
         printf("  GID %-4u %s %s%s\n", gids[i].index, gids[i].type, gids[i].text,
                gids[i].index == info->gid_index ? "  (default)" : "");
@@ -142,13 +146,14 @@ static json_t *guid_json(const crpc_device_info *info)
 
 static json_t *device_json(const crpc_device_info *info)
 {
-    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o}", "device",
-                     info->name, "port", (int)info->port, "link", link_of(info), "state",
-                     state_of(info), "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
-                     "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
-                     (int)info->receive_depth_max, "vendor_id", (int)info->vendor_id,
-                     "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info),
-                     "link_mbps", (int)info->link_mbps, "system_image_guid", guid_json(info));
+    return json_pack(
+        "{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:i, s:b}", "device",
+        info->name, "port", (int)info->port, "link", link_of(info), "state", state_of(info),
+        "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info), "endpoints_max",
+        (int)info->endpoints_max, "receive_depth_max", (int)info->receive_depth_max, "vendor_id",
+        (int)info->vendor_id, "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info),
+        "link_mbps", (int)info->link_mbps, "system_image_guid", guid_json(info), "partition_key",
+        (int)info->partition_key, "grh_required", (info->flags & CRPC_GRH_REQUIRED) != 0);
 }
 
 static json_t *rails_json(const struct rails *rails)

@@ -86,6 +86,17 @@ static const struct argp_option option_table[] = {
      2},
     {"inline", OPTION_INLINE, "BYTES", 0, "shorter SENDs and WRITEs are inline, up to 512; none",
      2},
+    {NULL, 0, NULL, 0, "How packets travel, of all the above (on both sides):", 3},
+    {"gid-index", OPTION_GID_INDEX, "INDEX", 0,
+     "of the GID, of all rails, too; the library's choice", 3},
+    {"traffic-class", OPTION_TRAFFIC_CLASS, "CLASS", 0,
+     "of GRHs, and with RoCE v2 of IP headers: four times the DSCP; 0", 3},
+    {"service-level", OPTION_SERVICE_LEVEL, "LEVEL", 0,
+     "of InfiniBand, or on Ethernet the priority; that of the route", 3},
+    {"partition-key", OPTION_PARTITION_KEY, "P_KEY", 0,
+     "of InfiniBand, such as 0x8001; the first full one of the port", 3},
+    {"retry-timeout", OPTION_RETRY_TIMEOUT, "N", 0,
+     "a packet is sent again after 4.096 us * 2^N; 14, over rails 17", 3},
     {0}};
 
 static uint64_t number(const char *text, uint64_t most, struct argp_state *state)
@@ -315,6 +326,22 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_INITIATORS:
         options->initiators = (uint32_t)number(argument, 1024, state);
         break;
+    case OPTION_GID_INDEX:
+        options->gid_index = (uint32_t)number(argument, UINT8_MAX, state);
+        options->gid_index_given = true;
+        break;
+    case OPTION_TRAFFIC_CLASS:
+        options->traffic_class = (uint32_t)number(argument, UINT8_MAX, state);
+        break;
+    case OPTION_SERVICE_LEVEL:
+        options->service_level = (uint32_t)number(argument, 15, state);
+        break;
+    case OPTION_PARTITION_KEY:
+        options->partition_key = (uint32_t)number(argument, UINT16_MAX, state);
+        break;
+    case OPTION_RETRY_TIMEOUT:
+        options->retry_timeout = (uint32_t)number(argument, 31, state);
+        break;
     case OPTION_REGION:
         options->region = true;
         break;
@@ -438,7 +465,12 @@ int perf_failed(const char *what, const char *why)
 crpc_context *perf_open(const struct perf_options *options)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options wanted = {.struct_size = sizeof(wanted)};
+    crpc_context_options wanted = {.struct_size = sizeof(wanted),
+                                   .gid_index = options->gid_index,
+                                   .traffic_class = options->traffic_class,
+                                   .service_level = options->service_level,
+                                   .partition_key = options->partition_key,
+                                   .retry_timeout = options->retry_timeout};
     crpc_context *context;
     if (options->device) {
         snprintf(wanted.device, sizeof(wanted.device), "%s", options->device);
@@ -451,6 +483,10 @@ crpc_context *perf_open(const struct perf_options *options)
         wanted.queues_max = PERF_QUEUES_MAX;
     }
     wanted.initiators = options->initiators;
+    if (options->gid_index_given) {
+        wanted.flags |=
+            CRPC_CONTEXT_GID_INDEX | (options->channels ? CRPC_CONTEXT_RAILS_GID_INDEX : 0);
+    }
     if (crpc_context_open(&wanted, &context, &error) < 0) {
         perf_failed("cannot open a device", error.message);
         return NULL;

@@ -43,6 +43,11 @@ enum {
     OPTION_STREAMS,
     OPTION_TARGETS,
     OPTION_TAG,
+    OPTION_GID_INDEX,
+    OPTION_TRAFFIC_CLASS,
+    OPTION_SERVICE_LEVEL,
+    OPTION_PARTITION_KEY,
+    OPTION_RETRY_TIMEOUT,
 };
 
 /* Notes that an option was given. */

@@ -52,8 +52,15 @@ struct perf_options {
     uint32_t ring_bytes;
     uint32_t initiators;  /* of the context; 0 = endpoints are connected by RC */
     uint32_t arena_bytes; /* of a place that the server lends; 0 = nothing */
-    bool region;          /* payloads are sent from a region */
-    bool wait;            /* sleep instead of polling continuously */
+    /* Of the context: as in crpc_context_options. */
+    bool gid_index_given;
+    uint32_t gid_index;
+    uint32_t traffic_class;
+    uint32_t service_level;
+    uint32_t partition_key;
+    uint32_t retry_timeout;
+    bool region; /* payloads are sent from a region */
+    bool wait;   /* sleep instead of polling continuously */
     bool json;
     bool demo;
     bool progress;

@@ -28,11 +28,13 @@
 #define TRAFFIC_PING_PONG_DEPTH 2u /* the last message may still be open */
 #define TRAFFIC_WHY_BYTES 148u     /* as much of it as a refusal carries */
 
+#define TRAFFIC_GRH 0x80u /* CRPC_GRH_REQUIRED */
+
 /* Where a UD queue or a DCT is, as in crpc_queue_address; shorter, because private data have 56 bytes. */
 struct traffic_address {
     uint32_t queue_pair_number; /* 0 = there is none */
     uint16_t lid;
-    uint8_t link;
+    uint8_t link;     /* and TRAFFIC_GRH */
     uint8_t mtu_bits; /* 8 = 256 bytes, up to 12 = 4096 */
     uint8_t gid[16];
 };

@@ -21,6 +21,8 @@ check "info names the driver" grep -qwE "drivers .*$driver" "$work/info"
 check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['$device', '$device1'] and r['devices'][0]['gids'] and '$driver' in r['devices'][0]['drivers']"
 check "info knows the cards and their speed" json "len({d['system_image_guid'] for d in r['devices']}) == 2 and all(int(d['system_image_guid'], 16) and d['link_mbps'] > 0 for d in r['devices'])"
 check "info prints them, too" bash -c "[ \$(grep -cE '^  (card +[0-9a-f]{16}|speed +[0-9.]+ Gbit/s)$' '$work/info') = 4 ]"
+check "info knows the P_Keys, and who requires a GRH" json "[(d['partition_key'], d['grh_required']) for d in r['devices']] == [(0xffff, False)] * 2"
+check "and prints them" bash -c "[ \$(grep -c '^  P_Key    0xffff  (default)\$' '$work/info') = 2 ]"
 check "info says which rails there would be" json "[(l['device'], l['port'], l['driver']) for l in r['rails']['used']] == [('$device', 1, '$driver'), ('$device1', 1, '$driver')] and r['rails']['left_out'] == [] and r['rails']['error'] is None"
 check "and prints them" grep -q "^  rail 1   $device1 port 1, $driver, " "$work/info"
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then
@@ -46,6 +48,9 @@ check "several endpoints, large replies, sleeping" bash -c "timeout 60 '$perf' c
 check "all are answered" json "r['calls'] == 2000 and r['reply_bytes'] == 20000 and r['endpoints'] == 4"
 check "a progress line on longer runs" bash -c "timeout 60 '$perf' client $address:7472 -t 3 --progress 2>&1 >/dev/null | grep -q 'of 3 s .*calls/s'"
 check "a table for people" bash -c "timeout 60 '$perf' client $address:7472 -t 0.3 | grep -q 'p99.9'"
+check "packets may have a traffic class and a priority" bash -c "timeout 60 '$perf' client $address:7472 --traffic-class 106 --service-level 5 --partition-key 0xffff --retry-timeout 16 -n 1000 --json > '$work/json'"
+check "and all are answered, too" json "r['calls'] == 1000 and r['lost'] == 0"
+check "a partition that is not there is refused" bash -c "! timeout 60 '$perf' client $address:7472 --partition-key 0x8001 > '$work/partition' 2>&1 && grep -q 'has no P_Key 0x8001; it has 0xffff' '$work/partition'"
 check "a client of three threads" bash -c "timeout 60 '$perf' client $address:7472 --threads 3 -e 2 -n 1000 --json > '$work/json'"
 check "each makes its calls" json "r['calls'] == 3000 and r['lost'] == 0 and r['threads'] == 3 and 0 < r['latency_ns']['p50'] <= r['latency_ns']['max']"
 kill -STOP $server

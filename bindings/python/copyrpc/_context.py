@@ -115,6 +115,12 @@ class Context(Closing, Pump):
         metrics: bool = False,
         flight_records: int = 0,
         logger: LoggerChoice = None,
+        rails_gid_index: bool = False,
+        traffic_class: int = 0,
+        service_level: int = 0,
+        partition_key: int = 0,
+        retry_timeout: int = 0,
+        retry_count: int = 0,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -127,6 +133,10 @@ class Context(Closing, Pump):
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
         `metrics` counts and times calls and requests by method, for metrics_text(). `flight_records` is how
         many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log.
+
+        `traffic_class`, `service_level` and `partition_key` (a P_Key) are of all that the context sends, `retry_timeout` and
+        `retry_count` of all connections whose options say 0. Where one is 0, the environment counts: COPYRPC_TRAFFIC_CLASS and so
+        on. With `rails_gid_index`, gid_index is that of each rail's port, too.
 
         `logger` gets the library's log: a logging.Logger, or True for logging.getLogger("copyrpc"). A thread of the context calls
         its handlers. The logger's level decides, unless log_level keeps less; "off" means "debug" then."""
@@ -150,6 +160,15 @@ class Context(Closing, Pump):
         options.receive_depth = number(receive_depth, "receive_depth", 0, 0xFFFFFFFF)
         options.signal_interval = number(signal_interval, "signal_interval", 0, 0xFFFFFFFF)
         options.flags |= _rail_options(options, rails)
+        options.flags |= lib.CRPC_CONTEXT_RAILS_GID_INDEX if rails_gid_index else 0
+        for option, value in (
+            ("traffic_class", traffic_class),
+            ("service_level", service_level),
+            ("partition_key", partition_key),
+            ("retry_timeout", retry_timeout),
+            ("retry_count", retry_count),
+        ):
+            setattr(options, option, number(value, option, 0, 0xFFFFFFFF))
         options.rail_receive_depth = number(rail_receive_depth, "rail_receive_depth", 0, 0xFFFFFFFF)
         options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
         options.flags |= lib.CRPC_CONTEXT_QUEUES if queues else 0

@@ -247,6 +247,17 @@ class ContextInfo:
     """Queues, shared ones too, until they are closed and their ops have ended."""
     initiators: int
     """As requested; 0 = endpoints do not connect by DC."""
+    traffic_class: int
+    """This and the rest: in use, whether of the options or of the environment."""
+    service_level: int
+    """0 = that of the route where rdma_cm connects."""
+    partition_key: int
+    """The P_Key of what does not connect by rdma_cm, as in the port's table; 0 = not known."""
+    retry_timeout: int
+    """Of connections whose options say 0; 0 = as each kind has it."""
+    retry_count: int
+    grh_required: bool
+    """Of an InfiniBand port: packets to it and from it have a GRH."""
 
 
 @dataclass(frozen=True)
@@ -335,6 +346,10 @@ class DeviceInfo:
     vendor_part_id: int
     system_image_guid: int
     link_mbps: int
+    partition_key: int
+    """The P_Key that a context uses by default; 0 = none, or not known."""
+    grh_required: bool
+    """As in ContextInfo."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +375,7 @@ def connection_state(state: int) -> str:
 
 
 def context_info(struct: Any) -> ContextInfo:
-    return read(ContextInfo, struct)
+    return read(ContextInfo, struct, grh_required=bool(struct.flags & lib.CRPC_GRH_REQUIRED))
 
 
 def endpoint_info(struct: Any) -> EndpointInfo:
@@ -386,6 +401,7 @@ def device_info(struct: Any) -> DeviceInfo:
         struct,
         active=struct.port_state == lib.CRPC_PORT_ACTIVE,
         ethernet=struct.link == lib.CRPC_LINK_ETHERNET,
+        grh_required=bool(struct.flags & lib.CRPC_GRH_REQUIRED),
     )
 
 

@@ -148,6 +148,8 @@ class QueueAddress:
     mtu_bytes: int
     lid: int
     gid: bytes
+    grh_required: bool = False
+    """Packets to it have a GRH, also within its InfiniBand subnet."""
 
     def to_c(self) -> Any:
         address = sized("crpc_queue_address")
@@ -156,6 +158,7 @@ class QueueAddress:
         if not isinstance(self.gid, bytes) or len(self.gid) != 16:
             raise ValueError("a gid is 16 bytes")
         ffi.memmove(address.gid, self.gid, 16)
+        address.flags = lib.CRPC_GRH_REQUIRED if self.grh_required else 0
         return address
 
 
@@ -208,4 +211,4 @@ def queue_stats(struct: Any) -> QueueStats:
 
 
 def queue_address(struct: Any) -> QueueAddress:
-    return read(QueueAddress, struct)
+    return read(QueueAddress, struct, grh_required=bool(struct.flags & lib.CRPC_GRH_REQUIRED))
