@@ -62,7 +62,7 @@ def of_calls(needs):
     """Whether a scenario has nothing but endpoints: what forms are for. They are about how calls are made and served."""
     words = {word for side in needs.values() for word in side}
     other = ("channel_", "queue_", "rail", "datagrams_", "tags_", "dci_", "dct_", "open.rails", "open.queues", "open.arrays", "open.initiators",
-             "listen.queues", "listen.channels", "grant", "open_grant", "transfer")
+             "open.traffic_class", "listen.queues", "listen.channels", "grant", "open_grant", "transfer")
     return not any(word.startswith(other) for word in words) and words & {"connect", "blob", "listen"} != set()
 
 

@@ -94,6 +94,8 @@ static int32_t tell_context(void)
     put_text(answer(), "device", info.device);
     put_text(answer(), "driver_name", info.driver_name);
     put_number(answer(), "endpoints", info.endpoints);
+    put_number(answer(), "traffic_class", info.traffic_class);
+    put_number(answer(), "service_level", info.service_level);
     return status;
 }
 
@@ -107,6 +109,8 @@ static int32_t do_open(void)
     options.channels_max = number("channels_max");
     options.queues_max = number("queues_max");
     options.initiators = number("initiators");
+    options.traffic_class = number("traffic_class");
+    options.service_level = number("service_level");
     options.log_level = number("log") ? CRPC_LOG_INFO : CRPC_LOG_OFF;
     waits = strcmp(text("form"), "wait") == 0;
     queues_open();

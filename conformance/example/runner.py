@@ -10,6 +10,7 @@ import jsonschema
 import copyrpc
 
 NOT_HERE = ["call.after", "call.region", "call.offset", "reply.after", "reply.region", "reply.offset", "open.arrays", "open.form", "open.initiators",
+            "open.traffic_class", "open.service_level",
             "open.queues", "open.queues_max", "open.rails", "open.channels_max", "listen.channels", "listen.queues", "connect.lane", "accept.lane",
             "connect.reconnect", "connect.reconnect_pause_ms", "connect.reconnect_pause_max_ms", "call.idempotent"]
 

@@ -176,6 +176,12 @@ func (r *runner) ofRegion(region *copyrpc.Region, verb string, l line) (said, er
 	return nil, errNoVerb
 }
 
+// ofInfo is what `context` answers.
+func ofInfo(info copyrpc.ContextInfo) said {
+	return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints,
+		"traffic_class": info.TrafficClass, "service_level": info.ServiceLevel}
+}
+
 func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 	switch verb {
 	case "open":
@@ -186,7 +192,7 @@ func (r *runner) ofContext(verb string, l line) (_ said, err error) {
 		return r.ofContext("context", l)
 	case "context":
 		info, err := r.context.Info()
-		return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints}, err
+		return ofInfo(info), err
 	case "stats":
 		return fields(r.context.Stats())
 	case "device":

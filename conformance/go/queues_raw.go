@@ -127,7 +127,7 @@ func (r *raw) obeyQueues(it *rawThing, verb string, l line) (said, error) {
 func (r *raw) make(request *rawThing, verb string, l line) (said, error) {
 	if verb == "context" {
 		info, err := r.context.Info()
-		return said{"device": info.Device, "driver_name": info.Driver, "endpoints": info.Endpoints}, err
+		return ofInfo(info), err
 	}
 	options := l.queueOptions(nil)
 	if shared := r.named(l["shared"]); shared != nil {

@@ -118,7 +118,7 @@ var (
 		"ring_bytes": copyrpc.WithRingBytes, "peer_ring_bytes_max": copyrpc.WithPeerRingBytesMax, "request_bytes": copyrpc.WithRequestBytes, "calls_max": copyrpc.WithCallsMax,
 		"batch_window": copyrpc.WithBatchWindow, "channels_max": copyrpc.WithChannelsMax, "queues_max": copyrpc.WithQueuesMax, "initiators": copyrpc.WithInitiators, "slots": copyrpc.WithSlots,
 		"sends_max": copyrpc.WithSendsMax, "queue_pairs": copyrpc.WithQueuePairs, "share": copyrpc.WithShare,
-		"stripe_bytes_min": copyrpc.WithStripeBytesMin,
+		"stripe_bytes_min": copyrpc.WithStripeBytesMin, "traffic_class": copyrpc.WithTrafficClass, "service_level": copyrpc.WithServiceLevel,
 	}
 	times = map[string]func(time.Duration) copyrpc.Option{
 		"connect_timeout_ms": copyrpc.WithConnectTimeout, "keepalive_ms": copyrpc.WithKeepalive, "rail_retry_ms": copyrpc.WithRailRetry,

@@ -72,7 +72,7 @@ class Runner(Channels, Queues, Datagrams, Dynamic, Lanes, Arenas, Tags, Looks, F
         self.__init__()
 
     def do_context(self):
-        return picked(self.context.info(), "device driver_name endpoints")
+        return picked(self.context.info(), "device driver_name endpoints traffic_class service_level")
 
     def do_listen(self, name, address, backlog=0, channels=0, queues=0, service=0):
         if service:
