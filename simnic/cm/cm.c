@@ -25,6 +25,7 @@ struct cm *cm_create(const struct cm_host *host)
     cm->random = host->now_ns(host->context) ^ ((uint64_t)host->slot << 48) ^ (uintptr_t)cm;
     cm->id_serial = cm_random(cm) & 0xffff;
     pthread_mutex_init(&cm->lock, NULL);
+    pthread_cond_init(&cm->sent, NULL);
     return cm;
 }
 
@@ -42,6 +43,7 @@ void cm_destroy(struct cm *cm)
         cm->first_outgoing = gone->next;
         free(gone);
     }
+    pthread_cond_destroy(&cm->sent);
     pthread_mutex_destroy(&cm->lock);
     free(cm->ids);
     free(cm);
@@ -70,7 +72,7 @@ struct cm *cm_of(const struct cm_id *id)
 /* Sends what a call has queued, gives the lock back, and asks for cm_run if a timer was started. */
 static void leave(struct cm *cm)
 {
-    outbox_flush(cm);
+    outbox_settle(cm);
     bool wake = cm->timers_changed;
     cm->timers_changed = false;
     pthread_mutex_unlock(&cm->lock);
@@ -152,8 +154,8 @@ static int run_locked(struct cm_file *file, const struct cm_call *call, uint32_t
     pthread_mutex_lock(&cm->lock);
     file->users++;
     int result = file->closing ? -EBADF : run_command(file, call, number, nonblocking);
-    /* Flushing lets the lock go for a while. `users` keeps the file until it is done. */
-    outbox_flush(cm);
+    /* Sending lets the lock go for a while. `users` keeps the file until it is done. */
+    outbox_settle(cm);
     file->users--;
     if (file->closing) {
         pthread_cond_broadcast(&file->changed);
@@ -317,6 +319,19 @@ struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error)
     return id;
 }
 
+/* Whether a message is of a process that has the slot, or had it. One that has ended is heard too: it
+ * sent this before. But once its successor has spoken, nothing more can come from it. */
+static bool take_speaker(struct cm *cm, uint32_t slot, uint32_t generation)
+{
+    uint32_t now = cm->host.generation(cm->host.context, slot);
+    if (slot >= SLOT_COUNT || generation == 0 || (int32_t)(now - generation) < 0 ||
+        (cm->heard[slot] && (int32_t)(generation - cm->heard[slot]) < 0)) {
+        return false;
+    }
+    cm->heard[slot] = generation;
+    return true;
+}
+
 void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t bytes)
 {
     struct cm_message copy;
@@ -329,12 +344,13 @@ void cm_receive(struct cm *cm, uint32_t source_slot, const void *message, size_t
         return;
     }
     struct cm_host *host = &cm->host;
-    if (copy.destination_generation != host->generation(host->context, host->slot) ||
-        !host->alive(host->context, source_slot, copy.source_generation)) {
+    if (copy.destination_generation != host->generation(host->context, host->slot)) {
         return;
     }
     pthread_mutex_lock(&cm->lock);
-    receive_message(cm, source_slot, &copy);
+    if (take_speaker(cm, source_slot, copy.source_generation)) {
+        receive_message(cm, source_slot, &copy);
+    }
     outbox_flush(cm);
     pthread_mutex_unlock(&cm->lock);
 }

@@ -34,6 +34,9 @@ struct cm_host {
     /* Returns whether the process that has this slot is the one that had it with this
      * generation. */
     bool (*alive)(void *context, uint32_t slot, uint32_t generation);
+    /* Returns whether that process has ended, and all that it sent to this one has been given to
+     * cm_receive. */
+    bool (*gone)(void *context, uint32_t slot, uint32_t generation);
     /* Returns the current generation of a slot; 0: nobody ever had it. */
     uint32_t (*generation)(void *context, uint32_t slot);
     /* Returns whether the rail's device is not there. May be NULL. */

@@ -18,6 +18,7 @@
 #include "simnic/cm/ports.h"
 #include "simnic/session/rails.h"
 
+#define SLOT_COUNT 128
 #define ID_COUNT 65536u /* identifiers of a process; a power of two */
 #define NO_RAIL (-1)
 #define MULTICAST_QPN 0xffffffu
@@ -168,7 +169,9 @@ struct cm {
     bool timers_changed;
     struct outgoing *first_outgoing, **last_outgoing;
     unsigned outgoing_count;
-    bool sending; /* one thread sends at a time: messages stay in order */
+    bool sending;               /* one thread sends at a time: messages stay in order */
+    pthread_cond_t sent;        /* that thread is done */
+    uint32_t heard[SLOT_COUNT]; /* generation of the process in a slot that spoke last, or 0 */
     uint64_t resend_due;
 };
 
@@ -265,6 +268,9 @@ struct cm_message message_to_peer(const struct cm_id *id, enum cm_message_type t
 void outbox_add(struct cm *cm, uint32_t slot, int rail, const struct cm_message *message);
 void outbox_to_peer(struct cm_id *id, const struct cm_message *message);
 void outbox_flush(struct cm *cm); /* lock held, but let go while it sends */
+/* The same, and waits for another thread that is sending: a program's message has been sent when its
+ * call returns, unless a ring is full. */
+void outbox_settle(struct cm *cm);
 
 /* ---- options.c, multicast.c */
 cm_command command_set_option, command_migrate_id;

@@ -7,7 +7,6 @@
 
 #define OUTGOING_LIMIT 8192        /* further messages are lost; timers send them again */
 #define RESEND_NS (1000 * 1000ull) /* until a full ring is tried again */
-#define SLOT_COUNT 128
 
 struct cm_message message_to_peer(const struct cm_id *id, enum cm_message_type type)
 {
@@ -81,8 +80,17 @@ void outbox_flush(struct cm *cm)
         }
     }
     cm->sending = false;
+    pthread_cond_broadcast(&cm->sent);
     if (cm->first_outgoing) {
         cm->resend_due = cm_now(cm) + RESEND_NS;
         cm->timers_changed = true;
     }
+}
+
+void outbox_settle(struct cm *cm)
+{
+    while (cm->sending) {
+        pthread_cond_wait(&cm->sent, &cm->lock);
+    }
+    outbox_flush(cm);
 }

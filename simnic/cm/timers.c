@@ -96,10 +96,10 @@ static bool has_peer(const struct cm_id *id)
            id->talk.state != TALK_DREQ_RECEIVED;
 }
 
-static bool peer_lives(const struct cm_id *id)
+static bool peer_is_gone(const struct cm_id *id)
 {
     const struct cm_host *host = &cm_of(id)->host;
-    return host->alive(host->context, id->talk.peer.slot, id->talk.peer.generation);
+    return host->gone(host->context, id->talk.peer.slot, id->talk.peer.generation);
 }
 
 uint64_t timers_run(struct cm *cm, uint64_t now)
@@ -114,7 +114,7 @@ uint64_t timers_run(struct cm *cm, uint64_t now)
         if (id->talk.due && id->talk.due <= now) {
             expired(id);
         }
-        if (poll && has_peer(id) && !peer_lives(id)) {
+        if (poll && has_peer(id) && peer_is_gone(id)) {
             receive_peer_died(id);
         }
         peers |= has_peer(id);

@@ -454,6 +454,21 @@ void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor)
     cursor->slots = 0;
 }
 
+uint64_t fabric_written(const struct fabric *fabric, uint32_t slot)
+{
+    return atomic_load_explicit(&fabric->file->rings[fabric->slot][slot].head,
+                                memory_order_acquire);
+}
+
+bool fabric_has_read(struct fabric *fabric, uint32_t slot, uint64_t end)
+{
+    if ((int64_t)(end - fabric->reader_tail[slot]) <= 0) {
+        return true;
+    }
+    atomic_fetch_or(&fabric->file->slots[fabric->slot].pending, 1ull << slot);
+    return false;
+}
+
 /* ---- faults and time ---- */
 
 bool fabric_faults_changed(struct fabric *fabric)

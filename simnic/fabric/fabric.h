@@ -92,6 +92,13 @@ void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor);
  * /proc. */
 bool fabric_unread(struct fabric *fabric, uint32_t slot);
 
+/* How much the process of a slot, or its predecessors, have written into the ring to this process. */
+uint64_t fabric_written(const struct fabric *fabric, uint32_t slot);
+
+/* Returns whether all of that up to `end` was received. If not, the next series of receives looks at that
+ * ring, even if its writer died before it could tell of what it wrote. */
+bool fabric_has_read(struct fabric *fabric, uint32_t slot, uint64_t end);
+
 /* Sets the time, and sends delayed packets that are due. */
 void fabric_tick(struct fabric *fabric, uint64_t now_ns);
 

@@ -300,6 +300,57 @@ static void test_message_of_a_successor(void **state)
     event_of(made.server, DISCONNECTED);
 }
 
+static ssize_t reject_id(struct process *process, uint32_t id, const char *data)
+{
+    struct rdma_ucm_reject command = {.id = id, .private_data_len = (uint8_t)strlen(data)};
+    memcpy(command.private_data, data, strlen(data));
+    return issue(process, REJECT, command, 0);
+}
+
+/* What a process said before it died is heard, also by who has found out already that it is dead, and also if another process has its
+ * slot by then. */
+static void last_words(struct world *world, bool accepts, bool successor)
+{
+    struct process *server = &world->process[0], *client = &world->process[1];
+    serve(server, "127.0.0.1", 7000);
+    create_asking(client, 200, "127.0.0.1", 7000);
+    deliver(world);
+    uint32_t request = event_of(server, CONNECT_REQUEST).id;
+    if (accepts) {
+        assert_int_equal(accept_id(server, request, 101, "yes"), 0);
+    } else {
+        assert_int_equal(reject_id(server, request, "no"), 0);
+    }
+    kill_process(world, 0);
+    if (successor) {
+        start(world, 0, 99);
+    }
+    world->now += 1000 * 1000000ull;
+    cm_run(client->cm);
+    no_event(client);
+    deliver(world);
+    struct rdma_ucm_event_resp event = event_of(client, accepts ? CONNECT_RESPONSE : REJECTED);
+    assert_memory_equal(event.param.conn.private_data, accepts ? "yes" : "no", 3);
+}
+
+static void test_rejected_by_the_dead(void **state)
+{
+    last_words(*state, false, false);
+}
+
+static void test_accepted_by_the_dead(void **state)
+{
+    struct world *world = *state;
+    last_words(world, true, false);
+    pass(world, 200); /* nobody is there any more */
+    event_of(&world->process[1], UNREACHABLE);
+}
+
+static void test_rejected_by_a_predecessor(void **state)
+{
+    last_words(*state, false, true);
+}
+
 static void test_request_twice(void **state)
 {
     struct world *world = *state;
@@ -324,11 +375,22 @@ static void test_request_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_death),         TEST(test_no_answer),           TEST(test_full_ring),
-        TEST(test_backlog),       TEST(test_many_ports),          TEST(test_dead_lock_holder),
-        TEST(test_bad_commands),  TEST(test_both_disconnect),     TEST(test_hostile_messages),
-        TEST(test_waiting),       TEST(test_message_to_the_dead), TEST(test_message_of_a_successor),
+        TEST(test_death),
+        TEST(test_no_answer),
+        TEST(test_full_ring),
+        TEST(test_backlog),
+        TEST(test_many_ports),
+        TEST(test_dead_lock_holder),
+        TEST(test_bad_commands),
+        TEST(test_both_disconnect),
+        TEST(test_hostile_messages),
+        TEST(test_waiting),
+        TEST(test_message_to_the_dead),
+        TEST(test_message_of_a_successor),
         TEST(test_request_twice),
+        TEST(test_rejected_by_the_dead),
+        TEST(test_accepted_by_the_dead),
+        TEST(test_rejected_by_a_predecessor),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

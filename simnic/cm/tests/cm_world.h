@@ -44,6 +44,7 @@ struct world {
     struct process {
         struct world *world;
         uint32_t slot, generation;
+        bool dead; /* the generation stays that of the dead */
         struct cm *cm;
         struct cm_file *file;
         int event_fd;
@@ -65,7 +66,7 @@ static int host_send(void *context, uint32_t slot, int rail, const void *message
     if (world->full) {
         return -EAGAIN;
     }
-    if (world->broken || slot >= PROCESSES || !world->process[slot].generation) {
+    if (world->broken || slot >= PROCESSES || world->process[slot].dead) {
         return -EHOSTUNREACH;
     }
     struct packet *packet = &world->queue[world->head++ % QUEUE];
@@ -84,7 +85,22 @@ static uint32_t host_generation(void *context, uint32_t slot)
 
 static bool host_alive(void *context, uint32_t slot, uint32_t generation)
 {
-    return generation != 0 && host_generation(context, slot) == generation;
+    struct process *process = context;
+    return generation != 0 && host_generation(context, slot) == generation &&
+           !process->world->process[slot].dead;
+}
+
+/* What is on its way to the asking process comes first. */
+static bool host_gone(void *context, uint32_t slot, uint32_t generation)
+{
+    struct process *process = context;
+    struct world *world = process->world;
+    bool gone = !host_alive(context, slot, generation);
+    for (unsigned i = world->tail; i != world->head; i++) {
+        const struct packet *packet = &world->queue[i % QUEUE];
+        gone &= packet->from != slot || packet->to != process->slot;
+    }
+    return gone;
 }
 
 static void host_wake(void *context)
@@ -108,11 +124,13 @@ static void start(struct world *world, uint32_t slot, uint32_t generation)
     process->world = world;
     process->slot = slot;
     process->generation = generation;
+    process->dead = false;
     struct cm_host host = {.context = process,
                            .slot = slot,
                            .shared = world->shared,
                            .send = host_send,
                            .alive = host_alive,
+                           .gone = host_gone,
                            .generation = host_generation,
                            .wake = host_wake,
                            .now_ns = host_now,
@@ -128,7 +146,7 @@ static void kill_process(struct world *world, uint32_t slot)
     struct process *process = &world->process[slot];
     bool broken = world->broken;
     world->broken = true;
-    process->generation = 0;
+    process->dead = true;
     cm_destroy(process->cm);
     world->broken = broken;
     process->cm = NULL;

@@ -11,6 +11,13 @@
 
 _Static_assert(FABRIC_CM_BYTES >= CM_SHARED_BYTES, "the connection managers share too much");
 
+/* Processes that have ended: how far they had written into their rings to this one. Only the thread
+ * that runs the cm uses it. */
+static struct {
+    uint32_t generation;
+    uint64_t end;
+} departed[FABRIC_SLOTS];
+
 struct cm_note {
     struct list queued;
     uint32_t source_slot, bytes;
@@ -110,6 +117,29 @@ static bool is_alive(void *context, uint32_t slot, uint32_t generation)
            fabric_slot_alive(&process.fabric, slot);
 }
 
+/* A process that has ended writes no more. So what is in its ring once it was found to have ended is all
+ * that is still to come; what follows is of its successor in the slot. */
+static bool is_gone(void *context, uint32_t slot, uint32_t generation)
+{
+    if (slot >= FABRIC_SLOTS || is_alive(context, slot, generation)) {
+        return slot >= FABRIC_SLOTS;
+    }
+    if (departed[slot].generation != generation) {
+        departed[slot].generation = generation;
+        departed[slot].end = fabric_written(&process.fabric, slot);
+    }
+    process_lock();
+    bool more = !fabric_has_read(&process.fabric, slot, departed[slot].end);
+    for (struct list *l = process.cm_notes.next; l != &process.cm_notes; l = l->next) {
+        more |= container_of(l, struct cm_note, queued)->source_slot == slot;
+    }
+    process_unlock();
+    if (more) {
+        process_kick();
+    }
+    return !more;
+}
+
 static uint32_t generation_of(void *context, uint32_t slot)
 {
     (void)context;
@@ -151,12 +181,14 @@ bool cm_host_start(void)
                                  .shared = process.fabric.file->cm,
                                  .send = send_message,
                                  .alive = is_alive,
+                                 .gone = is_gone,
                                  .generation = generation_of,
                                  .unplugged = is_unplugged,
                                  .wake = wake,
                                  .now_ns = now_ns,
                                  .log = log_line};
     list_init(&process.cm_notes);
+    memset(departed, 0, sizeof(departed));
     atomic_store(&process.cm_due_ns, UINT64_MAX);
     process.cm = cm_create(&host);
     return process.cm;
