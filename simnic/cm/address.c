@@ -1,5 +1,6 @@
 /* address.c: socket addresses, the rails that they belong to, binding, and resolving addresses and
- * routes. Resolving takes no time, since the rails are all that can be reached. */
+ * routes. Resolving takes no time, since the rails are all that can be reached. On InfiniBand the IP
+ * addresses are those of IPoIB, and no GIDs. */
 #include "simnic/cm/internal.h"
 
 #include <endian.h>
@@ -84,10 +85,17 @@ bool address_gid(const struct sockaddr_storage *address, uint8_t gid[16])
     return address->ss_family != AF_UNSPEC;
 }
 
-int address_rail(const struct sockaddr_storage *address)
+int address_rail(const struct sockaddr_storage *address, uint32_t link)
 {
-    uint8_t gid[16];
-    return address_gid(address, gid) ? rail_of_gid(gid) : NO_RAIL;
+    uint8_t raw[16];
+    switch (address_raw(address, raw)) {
+    case 4:
+        return rail_of_ipv4(raw);
+    case 6:
+        return rail_of_ipv6(raw);
+    default:
+        return address->ss_family == ADDRESS_FAMILY_IB ? rail_of_gid(link, raw) : NO_RAIL;
+    }
 }
 
 uint8_t rail_gid_index(int rail, const uint8_t gid[16])
@@ -195,7 +203,7 @@ int id_bind(struct cm_id *id, const struct sockaddr_storage *address)
     if (version == 6 && link_local(raw) && as_ipv6(address)->sin6_scope_id == 0) {
         return -EINVAL;
     }
-    int rail = address_rail(address);
+    int rail = address_rail(address, link_of(id));
     if (rail < 0 && !address_any(address)) {
         return -EADDRNOTAVAIL;
     }
@@ -297,7 +305,7 @@ static int resolve_bound(struct cm_id *id, const struct sockaddr_storage *destin
         address_set(&id->destination, version, version == 4 ? loopback4 : loopback6,
                     htobe16(address_port(destination)));
     }
-    int rail = address_rail(&id->destination);
+    int rail = address_rail(&id->destination, link_of(id));
     if (rail < 0 && is_group(&id->destination)) {
         rail = id->rail < 0 ? 0 : id->rail; /* groups are on every rail */
     }

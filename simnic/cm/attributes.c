@@ -1,6 +1,6 @@
 /* attributes.c: what a connection's queue pair needs: the path record, the attributes of the
  * address handle, and those for INIT, RTR and RTS that librdmacm asks for. The masks and values are
- * those of the kernel for RoCE. */
+ * those of the kernel for RoCE, and on InfiniBand those that it takes from a path record. */
 #include "simnic/cm/internal.h"
 
 #include <endian.h>
@@ -49,20 +49,72 @@ static uint32_t flow_label(const struct cm_id *id)
     return (address_port(&id->source) * 31u + address_port(&id->destination)) & 0xfffff;
 }
 
+void id_gid(const struct cm_id *id, const struct sockaddr_storage *address, uint8_t gid[16])
+{
+    int rail = on_infiniband(id) ? address_rail(address, link_of(id)) : NO_RAIL;
+    if (rail == NO_RAIL) {
+        address_gid(address, gid);
+        return;
+    }
+    struct rail_gid port = rail_gid(link_of(id), rail, 0);
+    memcpy(gid, port.raw, sizeof(port.raw));
+}
+
+/* On InfiniBand, what the subnet manager says of the way to the destination. Type of service has no
+ * place in it. */
+static void infiniband_way(const struct cm_id *id, struct rail_way *way)
+{
+    int to = address_rail(&id->destination, link_of(id));
+    *way = (struct rail_way){0};
+    if (id->rail != NO_RAIL && to != NO_RAIL) {
+        rail_find_way(link_of(id), id->rail, to, way);
+    }
+}
+
+static void roce_way(const struct cm_id *id, struct rail_way *way)
+{
+    uint8_t source[16];
+    *way = (struct rail_way){.grh = true,
+                             .hop_limit = HOP_LIMIT,
+                             .traffic_class = traffic_class(id),
+                             .flow_label = flow_label(id)};
+    address_gid(&id->source, source);
+    address_gid(&id->destination, way->gid);
+    way->gid_index = id->rail < 0 ? 0 : rail_gid_index(id->rail, source);
+}
+
+static void way_of(const struct cm_id *id, struct rail_way *way)
+{
+    if (on_infiniband(id)) {
+        infiniband_way(id, way);
+    } else {
+        roce_way(id, way);
+    }
+}
+
 void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record)
 {
+    struct rail_way way;
     memset(record, 0, sizeof(*record));
-    address_gid(&id->destination, record->dgid);
-    address_gid(&id->source, record->sgid);
-    record->pkey = htobe16(RAIL_PKEY);
+    id_gid(id, &id->destination, record->dgid);
+    id_gid(id, &id->source, record->sgid);
+    record->pkey = htobe16(rail_address_partition(link_of(id)));
     if (!id->paths) {
         return;
     }
-    record->flow_label = htobe32(flow_label(id));
+    way_of(id, &way);
+    if (on_infiniband(id) && id->rail >= 0) {
+        record->dlid = htobe16(way.lid);
+        record->slid = htobe16(rails[id->rail].lid);
+    }
+    record->flow_label = htobe32(way.flow_label);
     record->reversible = 1;
     record->mtu = PATH_MTU_4096;
-    record->hop_limit = HOP_LIMIT;
-    record->traffic_class = traffic_class(id);
+    /* A path record says by its hop limit whether there must be a GRH: the kernel's
+     * ib_init_ah_attr_from_path. */
+    record->hop_limit = way.grh ? way.hop_limit : 0;
+    record->traffic_class = way.traffic_class;
+    record->sl = way.service_level;
     record->mtu_selector = 2; /* exactly */
     record->rate_selector = 2;
     record->packet_life_time_selector = 2;
@@ -71,16 +123,31 @@ void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record)
 
 void attributes_address_handle(const struct cm_id *id, struct ib_uverbs_ah_attr *attribute)
 {
-    uint8_t source[16];
+    struct rail_way way;
+    way_of(id, &way);
+    attributes_of_way(&way, attribute);
+}
+
+void attributes_of_way(const struct rail_way *way, struct ib_uverbs_ah_attr *attribute)
+{
     memset(attribute, 0, sizeof(*attribute));
-    address_gid(&id->source, source);
-    address_gid(&id->destination, attribute->grh.dgid);
-    attribute->grh.flow_label = flow_label(id);
-    attribute->grh.sgid_index = rail_gid_index(id->rail, source);
-    attribute->grh.hop_limit = HOP_LIMIT;
-    attribute->grh.traffic_class = traffic_class(id);
-    attribute->is_global = 1;
+    attribute->dlid = way->lid;
+    attribute->sl = way->service_level;
     attribute->port_num = RAIL_PORT;
+    if (!way->grh) {
+        return;
+    }
+    memcpy(attribute->grh.dgid, way->gid, sizeof(way->gid));
+    attribute->grh.flow_label = way->flow_label;
+    attribute->grh.sgid_index = way->gid_index;
+    attribute->grh.hop_limit = way->hop_limit;
+    attribute->grh.traffic_class = way->traffic_class;
+    attribute->is_global = 1;
+}
+
+static uint16_t partition_index(const struct cm_id *id)
+{
+    return (uint16_t)rail_address_partition_index(link_of(id), id->rail);
 }
 
 /* Without a connection, and for UD at any time, the kernel ignores which state the program asks
@@ -88,6 +155,7 @@ void attributes_address_handle(const struct cm_id *id, struct ib_uverbs_ah_attr 
 static void without_connection(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
 {
     attribute->qp_attr_mask = MASK_STATE | MASK_PKEY_INDEX | MASK_PORT;
+    attribute->pkey_index = partition_index(id);
     attribute->port_num = RAIL_PORT;
     if (id->queue_pair_type == QUEUE_PAIR_UD) {
         attribute->qkey = id->queue_key ? id->queue_key : UDP_QUEUE_KEY;
@@ -104,6 +172,7 @@ static void to_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attribute)
     if (id->talk.responder_resources) {
         attribute->qp_access_flags |= ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
     }
+    attribute->pkey_index = partition_index(id);
     attribute->port_num = RAIL_PORT;
 }
 

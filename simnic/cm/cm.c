@@ -69,6 +69,16 @@ struct cm *cm_of(const struct cm_id *id)
     return id->file->cm;
 }
 
+uint32_t link_of(const struct cm_id *id)
+{
+    return cm_of(id)->host.link;
+}
+
+bool on_infiniband(const struct cm_id *id)
+{
+    return link_of(id) & LINK_INFINIBAND;
+}
+
 /* Sends what a call has queued, gives the lock back, and asks for cm_run if a timer was started. */
 static void leave(struct cm *cm)
 {

@@ -26,6 +26,7 @@ struct cm_file; /* one for each open of /dev/infiniband/rdma_cm */
 struct cm_host {
     void *context;
     uint32_t slot; /* of this process; slots name processes, 0 to 127 */
+    uint32_t link; /* of the session's ports: session/link.h */
     void *shared;  /* CM_SHARED_BYTES, shared by all processes of the session */
     /* Sends a message to the process in a slot (or to this one): in order, once, unless that
      * process dies. Returns 0, -EAGAIN (its ring is full: try again from cm_run) or -EHOSTUNREACH

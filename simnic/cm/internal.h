@@ -193,6 +193,8 @@ struct cm_id *id_find(struct cm_file *file, uint32_t number, int *error);
 /* The same, also if its device is gone. */
 struct cm_id *id_find_any(struct cm_file *file, uint32_t number, int *error);
 struct cm *cm_of(const struct cm_id *id);
+uint32_t link_of(const struct cm_id *id); /* the session's */
+bool on_infiniband(const struct cm_id *id);
 uint32_t cm_random(struct cm *cm);
 uint64_t cm_now(struct cm *cm);
 bool call_copy_in(const struct cm_call *call, void *to, size_t bytes); /* false: too short */
@@ -226,7 +228,7 @@ int events_get(struct cm_file *file, const struct cm_call *call, bool nonblockin
 unsigned address_bytes(const struct sockaddr_storage *address); /* 0: unknown family */
 bool address_any(const struct sockaddr_storage *address);
 uint16_t address_port(const struct sockaddr_storage *address); /* host order */
-int address_rail(const struct sockaddr_storage *address);
+int address_rail(const struct sockaddr_storage *address, uint32_t link);
 bool address_gid(const struct sockaddr_storage *address, uint8_t gid[16]);
 uint8_t rail_gid_index(int rail, const uint8_t gid[16]);                      /* the RoCE v2 one */
 uint8_t address_raw(const struct sockaddr_storage *address, uint8_t raw[16]); /* gives 4, 6 or 0 */
@@ -238,6 +240,9 @@ cm_command command_bind_ip, command_bind, command_resolve_ip, command_resolve_ad
 
 /* ---- attributes.c */
 void attributes_path(const struct cm_id *id, struct ib_user_path_rec *record);
+void attributes_of_way(const struct rail_way *way, struct ib_uverbs_ah_attr *attribute);
+/* The GID of an address of an identifier: on InfiniBand that of the port that has the address. */
+void id_gid(const struct cm_id *id, const struct sockaddr_storage *address, uint8_t gid[16]);
 void attributes_address_handle(const struct cm_id *id, struct ib_uverbs_ah_attr *attribute);
 cm_command command_init_qp_attr;
 

@@ -1,5 +1,5 @@
-/* multicast.c: joining and leaving multicast groups. On RoCE nobody has to be asked, so a join
- * succeeds at once. */
+/* multicast.c: joining and leaving multicast groups. On RoCE nobody has to be asked, and the subnet
+ * manager of simnic's InfiniBand lets everybody, so a join succeeds at once. */
 #include "simnic/cm/internal.h"
 
 #include <errno.h>
@@ -11,6 +11,45 @@ static uint8_t source_gid_index(const struct cm_id *id)
     uint8_t gid[16];
     address_gid(&id->source, gid);
     return rail_gid_index(id->rail, gid);
+}
+
+/* The GID of a group on InfiniBand, as the kernel's cma_set_mgid makes it: IPoIB's (RFC 4391), but with
+ * rdma_cm's signature for datagrams. */
+static void group_gid(const struct cm_id *id, const struct sockaddr_storage *address,
+                      uint8_t gid[16])
+{
+    uint8_t raw[16];
+    uint8_t version = address_raw(address, raw);
+    bool is_gid = raw[0] == 0xff && (raw[1] & 0xf0) == 0x10 && raw[2] == 0xa0 && raw[3] == 0x1b;
+    if (version == 0 || (version == 6 && is_gid)) {
+        memcpy(gid, raw, 16);
+        return;
+    }
+    uint16_t partition = rail_address_partition(link_of(id)) | RAIL_PARTITION_FULL;
+    const uint8_t head[6] = {0xff, 0x12,           version == 4 ? 0x40 : 0x60,
+                             0x1b, partition >> 8, partition & 0xff};
+    memset(gid, 0, 16);
+    if (version == 4) {
+        memcpy(gid + 12, raw, 4);
+        gid[12] &= 15;
+    } else {
+        memcpy(gid + 6, raw + 6, 10);
+    }
+    memcpy(gid, head, sizeof(head));
+    if (id->port_space == RDMA_PS_UDP) {
+        gid[3] = 0x01;
+    }
+}
+
+/* How to send to a group on InfiniBand. The LID is one of those for groups; which, the subnet manager
+ * chooses. */
+static void put_group(const struct cm_id *id, const struct sockaddr_storage *address,
+                      struct ib_uverbs_ah_attr *to)
+{
+    struct rail_way way = {.grh = true, .service_level = link_service_level(link_of(id))};
+    group_gid(id, address, way.gid);
+    way.lid = RAIL_MULTICAST_LID + (way.gid[15] & 0x3f);
+    attributes_of_way(&way, to);
 }
 
 static struct cm_event *join_event(struct cm_id *id, struct cm_multicast *group,
@@ -26,6 +65,10 @@ static struct cm_event *join_event(struct cm_id *id, struct cm_multicast *group,
     event->response.id = group->number;
     to->qp_num = MULTICAST_QPN;
     to->qkey = id->queue_key ? id->queue_key : UDP_QUEUE_KEY;
+    if (on_infiniband(id)) {
+        put_group(id, address, &to->ah_attr);
+        return event;
+    }
     address_gid(address, to->ah_attr.grh.dgid);
     to->ah_attr.grh.sgid_index = source_gid_index(id);
     to->ah_attr.grh.hop_limit = HOP_LIMIT;

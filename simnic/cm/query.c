@@ -72,7 +72,7 @@ static void device_of(const struct cm_id *id, struct rdma_ucm_query_addr_resp *r
     }
     response->node_guid = node_guid(id);
     response->port_num = RAIL_PORT;
-    response->pkey = htobe16(RAIL_PKEY);
+    response->pkey = htobe16(rail_address_partition(link_of(id)));
 }
 
 static int query_address(const struct cm_id *id, const struct cm_call *call, uint64_t to)
@@ -97,6 +97,8 @@ static void pack_path(const struct cm_id *id, struct packed_path *packed)
     memset(packed, 0, sizeof(*packed));
     memcpy(packed->destination_gid, record.dgid, 16);
     memcpy(packed->source_gid, record.sgid, 16);
+    packed->destination_lid = record.dlid;
+    packed->source_lid = record.slid;
     packed->flow_label_hop_limit = htobe32(be32toh(record.flow_label) << 8 | record.hop_limit);
     packed->traffic_class = record.traffic_class;
     packed->reversible_path_count = record.reversible << 7;
@@ -133,10 +135,10 @@ static void as_ib_address(const struct cm_id *id, const struct sockaddr_storage 
         memcpy(to, from, sizeof(address));
         return;
     }
-    address.partition_key = id->rail < 0 ? 0 : htobe16(RAIL_PKEY);
+    address.partition_key = id->rail < 0 ? 0 : htobe16(rail_address_partition(link_of(id)));
     /* An identifier without a device has no GIDs, whatever it is bound to. */
     if (id->rail >= 0) {
-        address_gid(from, address.gid);
+        id_gid(id, from, address.gid);
     }
     address.service_id = htobe64((uint32_t)id->port_space << 16 | address_port(from));
     memcpy(to, &address, sizeof(address));

@@ -145,7 +145,7 @@ static struct cm_id *id_of_request(struct cm_id *listener, uint32_t slot,
                 message->destination_port);
     address_set(&id->destination, message->ip_version, message->source_address,
                 message->source_port);
-    id->rail = address_rail(&id->source);
+    id->rail = address_rail(&id->source, link_of(id));
     id->traffic_class = listener->traffic_class;
     id->ack_timeout = listener->ack_timeout;
     id->ack_timeout_set = listener->ack_timeout_set;

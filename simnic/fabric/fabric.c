@@ -97,6 +97,7 @@ static int map(struct fabric *fabric, const char *path)
     madvise(file, sizeof(struct fabric_file), MADV_DONTFORK);
     madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);
     fabric->file = file;
+    fabric->link = fabric->file->link;
     if (fabric->file->magic == FABRIC_MAGIC && fabric->file->version == FABRIC_VERSION) {
         return 0;
     }
@@ -493,17 +494,17 @@ bool fabric_faults_changed(struct fabric *fabric)
 
 uint32_t fabric_rails_unplugged(const char *path)
 {
-    uint32_t rails = 0;
+    uint32_t unplugged = 0;
     const off_t at = offsetof(struct fabric_file, fault.rails_unplugged);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return 0;
     }
-    if (pread(fd, &rails, sizeof(rails), at) != sizeof(rails)) {
-        rails = 0;
+    if (pread(fd, &unplugged, sizeof(unplugged), at) != sizeof(unplugged)) {
+        unplugged = 0;
     }
     close(fd);
-    return rails;
+    return unplugged;
 }
 
 void fabric_tick(struct fabric *fabric, uint64_t now_ns)

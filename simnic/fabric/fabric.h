@@ -26,6 +26,7 @@ struct fabric_delayed {
 struct fabric {
     struct fabric_file *file;
     uint32_t slot;
+    uint32_t link;               /* the session's: LINK_ */
     uint32_t dead[FABRIC_SLOTS]; /* generation of a slot's owner that was found dead */
     uint64_t to_wake; /* bit s: slot s got packets that should wake it; see fabric_take_wakes */
     uint64_t now_ns;  /* as the last fabric_tick said */

@@ -12,14 +12,14 @@
 
 #include "simnic/fabric/layout.h"
 
-int fabric_format(const char *path)
+int fabric_format(const char *path, uint32_t link)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return -errno;
     }
     const size_t head_bytes = offsetof(struct fabric_file, statistics);
-    const uint32_t start[2] = {FABRIC_MAGIC, FABRIC_VERSION};
+    const uint32_t start[3] = {FABRIC_MAGIC, FABRIC_VERSION, link};
     /* Every process needs the head. It gets its memory now: if tmpfs were full later, writing to
      * the mapping would raise SIGBUS. */
     int result = ftruncate(fd, sizeof(struct fabric_file)) != 0 ? -errno : 0;
@@ -33,6 +33,23 @@ int fabric_format(const char *path)
     if (result) {
         unlink(path);
     }
+    return result;
+}
+
+int fabric_read_link(const char *path, uint32_t *link)
+{
+    uint32_t start[3] = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    ssize_t bytes = pread(fd, start, sizeof(start), 0);
+    int result = bytes < 0 ? -errno : 0;
+    close(fd);
+    if (!result && (start[0] != FABRIC_MAGIC || start[1] != FABRIC_VERSION)) {
+        result = -EPROTO;
+    }
+    *link = start[2];
     return result;
 }
 

@@ -4,9 +4,15 @@
 #define SIMNIC_FABRIC_FORMAT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-/* Makes the fabric file at `path`, without processes. Returns 0 or -errno. */
-int fabric_format(const char *path);
+/* Makes the fabric file at `path`, without processes, for ports with these links (session/link.h). Returns
+ * 0 or -errno. */
+int fabric_format(const char *path, uint32_t link);
+
+/* Reads which links the fabric file at `path` is for. Returns 0 or -errno; -EPROTO if it is of another
+ * version. */
+int fabric_read_link(const char *path, uint32_t *link);
 
 /* Reads `spec` (simnic/README.md) and puts it into the fabric file at `path`, for all processes of
  * the session at once. Returns 0; -EINVAL with a message in `error` if the specification is wrong;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "simnic/fabric/fault.h"
+#include "simnic/session/rails.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
 #define FABRIC_VERSION 7u
@@ -53,6 +54,10 @@ struct fabric_ring {
 struct fabric_queue_pair_statistics {
     uint32_t qpn; /* 0: not used */
     uint8_t type, state, rail, destroyed;
+    /* Its path, as last set: by the program, or by a WQE of a QP that has addresses in WQEs. */
+    struct rail_way way;
+    uint16_t partition; /* the P_Key */
+    uint8_t timeout, retry_count, rnr_retry_count;
     uint64_t send_wqes;
     uint64_t receive_wqes;
     uint64_t doorbells;
@@ -111,6 +116,7 @@ struct fabric_trace {
 
 struct fabric_file {
     uint32_t magic, version;
+    uint32_t link;                     /* of all ports: session/link.h. It never changes */
     _Atomic uint32_t fault_generation; /* odd while fault is being written */
     _Atomic uint32_t tracing;
     struct fabric_fault fault;

@@ -56,6 +56,7 @@ enum packet_flag {
     PACKET_ACK_REQUEST = 2,
     PACKET_WAKE = 4,      /* wakes the receiver: somebody may be waiting for what it brings */
     PACKET_MULTICAST = 8, /* for the QPs attached to the group in swap_or_add and compare */
+    PACKET_GRH = 16,      /* UD: the payload begins with 40 bytes of GRH */
 };
 
 struct packet {
@@ -67,16 +68,21 @@ struct packet {
     uint32_t destination_qpn;
     uint32_t source_qpn;
     uint32_t psn;
-    uint32_t immediate; /* ImmDt as it is on the wire, or IETH's key in host order */
-    uint64_t address;   /* RETH, AtomicETH */
-    uint32_t key;       /* RETH, AtomicETH: the R_Key; DETH: the Q_Key */
-    uint32_t length;    /* RETH */
-    uint8_t syndrome;   /* AETH */
-    uint8_t reserved[3];
+    uint32_t immediate;   /* ImmDt as it is on the wire, or IETH's key in host order */
+    uint64_t address;     /* RETH, AtomicETH */
+    uint32_t key;         /* RETH, AtomicETH: the R_Key; DETH: the Q_Key */
+    uint32_t length;      /* RETH */
+    uint8_t syndrome;     /* AETH */
+    uint8_t levels;       /* service level in bits 0-3; low bits of the LIDs: PACKET_ below */
+    uint16_t partition;   /* the P_Key */
     uint32_t msn;         /* AETH */
     uint64_t swap_or_add; /* AtomicETH; AtomicAckETH: the original value */
     uint64_t compare;     /* AtomicETH */
 };
+
+#define PACKET_LEVEL(levels) ((levels)&15)
+#define PACKET_SOURCE_BITS(levels) ((levels) >> 4 & 3)
+#define PACKET_DESTINATION_BITS(levels) ((levels) >> 6 & 3)
 
 /* DC: what comes before the payload of every request. See nic/dc.c. */
 struct dc_header {

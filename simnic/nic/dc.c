@@ -37,10 +37,10 @@ struct dc_target {
 
 /* ---- the initiator ---- */
 
-static uint8_t destination_rail(const struct send_request *request)
+/* Nothing but what leads to another port counts. */
+static bool same_way(const struct rail_way *a, const struct rail_way *b)
 {
-    int rail = rail_of_gid(request->destination_gid);
-    return rail < 0 ? PACKET_NO_RAIL : (uint8_t)rail; /* with which the retries run out */
+    return a->lid == b->lid && a->grh == b->grh && memcmp(a->gid, b->gid, sizeof(a->gid)) == 0;
 }
 
 bool dc_connect(struct nic *nic, struct queue_pair *qp)
@@ -53,12 +53,13 @@ bool dc_connect(struct nic *nic, struct queue_pair *qp)
     }
     if (qp->in_flight_head != qp->in_flight_tail && qp->dc_connection) {
         return request->destination_qpn == a->destination_qpn &&
-               request->access_key == qp->dc_access_key &&
-               memcmp(request->destination_gid, a->destination_gid, 16) == 0;
+               request->access_key == qp->dc_access_key && same_way(&request->way, &a->way);
     }
     a->destination_qpn = request->destination_qpn;
-    memcpy(a->destination_gid, request->destination_gid, 16);
-    qp->destination_rail = destination_rail(request);
+    a->way = request->way;
+    qp->destination_rail =
+        qp_rail_reached(nic, qp, &a->way); /* if there is none, the retries run out */
+    qp_tell_path(qp, &a->way);
     qp->dc_access_key = request->access_key;
     qp->dc_first_psn = qp->next_psn;
     /* The number is the time, which all processes share. So it grows even if another process gets
@@ -252,6 +253,7 @@ static void refuse_key(struct nic *nic, const struct queue_pair *dct, const stru
                             .destination_qpn = packet->source_qpn,
                             .source_qpn = dct->number,
                             .psn = header->first_psn & PSN_MASK,
+                            .partition = dct->attributes.partition,
                             .syndrome = AETH_NAK_REMOTE_ACCESS};
     uint32_t slot = qpn_slot(answer.destination_qpn);
     if (fabric_reserve(nic->fabric, slot, &answer)) {

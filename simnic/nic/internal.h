@@ -218,8 +218,26 @@ void qp_rest(struct nic *nic, struct queue_pair *qp);
 void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns);
 uint32_t qp_mtu_bytes(const struct queue_pair *qp);
 uint8_t qp_transport(const struct queue_pair *qp); /* enum packet_transport */
+/* The session's links. */
+static inline uint32_t nic_link(const struct nic *nic)
+{
+    return nic->fabric ? nic->fabric->link : 0;
+}
+/* Whether a packet's P_Key is one that the QP may get it with. All of RoCE is one partition. */
+static inline bool qp_admits(const struct nic *nic, const struct queue_pair *qp,
+                             const struct packet *packet)
+{
+    return !(nic_link(nic) & LINK_INFINIBAND) ||
+           rail_partitions_match(packet->partition, qp->attributes.partition);
+}
 /* Whether the state is one in which requests of peers are received. */
 bool qp_receives(const struct queue_pair *qp);
+
+static inline uint8_t packet_levels(const struct rail_way *way)
+{
+    const uint8_t mask = (1 << RAIL_LID_MASK_BITS) - 1;
+    return (uint8_t)(way->service_level | (way->path_bits & mask) << 4 | (way->lid & mask) << 6);
+}
 
 /* The place of a message in flight, by its position. */
 static inline struct in_flight *qp_in_flight(struct queue_pair *qp, uint32_t position)

@@ -1,6 +1,6 @@
 /* multicast.c: datagrams for groups (IBTA 10.5.2; RoCE addresses groups by IP multicast addresses).
- * The fabric is one network. A packet to a group goes to every process of the session, on both
- * rails, and each process gives it to its attached QPs. */
+ * The fabric is one network, or with InfiniBand two subnets. A packet to a group goes to every process of the
+ * session, on both rails of one network, and each process gives it to its attached QPs. */
 #include "simnic/nic/internal.h"
 
 #include <stdlib.h>
@@ -55,7 +55,8 @@ void multicast_receive(struct nic *nic, const struct packet *packet, const uint8
         struct queue_pair *qp = container_of(l, struct queue_pair, all);
         next = l->next;
         if (qp->type == TYPE_UD && position(qp, group) >= 0 &&
-            !fabric_rail_down(nic->fabric, qp->rail)) {
+            rail_same_subnet(nic_link(nic), packet->rail & 15, qp->rail) &&
+            qp_admits(nic, qp, packet) && !fabric_rail_down(nic->fabric, qp->rail)) {
             datagram_receive(nic, qp, packet, payload);
         }
     }

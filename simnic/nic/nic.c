@@ -102,7 +102,7 @@ static void deliver(struct nic *nic, uint32_t source_slot, const struct packet *
         return; /* to the wrong port, or to nobody */
     }
     uint8_t transport = qp_transport(qp);
-    if (packet->transport != transport) {
+    if (packet->transport != transport || !qp_admits(nic, qp, packet)) {
         return;
     }
     if (transport == TRANSPORT_UD) {

@@ -147,9 +147,7 @@ struct send_request {
     uint32_t destination_qpn, queue_key;
     uint64_t access_key;
     uint16_t stream; /* of a DCI */
-    uint8_t destination_gid[16];
-    uint8_t source_gid_index, traffic_class, hop_limit, service_level;
-    uint32_t flow_label;
+    struct rail_way way;
     bool into_cqe; /* of a response: it is collected for the CQE, in wqe */
     struct segment segment[NIC_MAX_SEGMENTS];
     uint8_t wqe[NIC_WQE_MAX_BYTES]; /* as it was read */
@@ -212,8 +210,8 @@ struct queue_pair_attributes {
     uint8_t min_rnr_timer;
     uint8_t max_reads;      /* max_rd_atomic: as a requester */
     uint8_t max_peer_reads; /* max_dest_rd_atomic: as a responder */
-    uint8_t source_gid_index;
-    uint8_t destination_gid[16];
+    uint16_t partition;     /* the P_Key */
+    struct rail_way way;
     uint32_t send_psn, receive_psn;
 };
 
@@ -421,6 +419,11 @@ struct queue_pair *qp_create(struct nic *nic);
 void qp_destroy(struct nic *nic, struct queue_pair *qp);
 /* Has the QP ring at its page. Call it once type, rail and page are set. */
 void qp_attach_page(struct nic *nic, struct queue_pair *qp);
+/* Where the packets of a QP go that are sent so: a rail, or PACKET_NO_RAIL. */
+uint8_t qp_rail_reached(const struct nic *nic, const struct queue_pair *qp,
+                        const struct rail_way *way);
+/* Shows the QP's path in its statistics: call it when attributes have changed. */
+void qp_tell_path(struct queue_pair *qp, const struct rail_way *way);
 /* Sets the state; queues are emptied or flushed as the state asks for. */
 void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state);
 

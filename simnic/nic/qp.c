@@ -148,6 +148,23 @@ void qp_wake_at(struct nic *nic, struct queue_pair *qp, uint64_t time_ns)
     wheel_set(&nic->timers, &qp->timed, time_ns);
 }
 
+uint8_t qp_rail_reached(const struct nic *nic, const struct queue_pair *qp,
+                        const struct rail_way *way)
+{
+    int rail = rail_reached(nic_link(nic), qp->rail, way);
+    return rail == RAIL_NONE ? PACKET_NO_RAIL : (uint8_t)rail;
+}
+
+void qp_tell_path(struct queue_pair *qp, const struct rail_way *way)
+{
+    struct fabric_queue_pair_statistics *s = qp->statistics;
+    s->way = *way;
+    s->partition = qp->attributes.partition;
+    s->timeout = qp->attributes.timeout;
+    s->retry_count = qp->attributes.retry_count;
+    s->rnr_retry_count = qp->attributes.rnr_retry_count;
+}
+
 uint32_t qp_mtu_bytes(const struct queue_pair *qp)
 {
     uint8_t mtu = qp->attributes.path_mtu;

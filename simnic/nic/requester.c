@@ -114,8 +114,11 @@ static uint8_t operation_of(uint8_t opcode, bool first, bool last)
 
 static struct packet header(const struct queue_pair *qp, const struct send_request *request)
 {
+    const struct rail_way *way = qp->type == TYPE_DCI ? &request->way : &qp->attributes.way;
     return (struct packet){
         .transport = qp_transport(qp),
+        .levels = packet_levels(way),
+        .partition = qp->attributes.partition,
         .msn = request->queue_key, /* XRC: the SRQ */
         .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
         .destination_qpn = request->destination_qpn,

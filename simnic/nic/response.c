@@ -46,6 +46,8 @@ struct owed_response *response_owe(struct nic *nic, struct queue_pair *qp,
 static struct packet header(const struct queue_pair *qp)
 {
     return (struct packet){.transport = qp_transport(qp),
+                           .levels = packet_levels(&qp->attributes.way),
+                           .partition = qp->attributes.partition,
                            .flags = PACKET_WAKE,
                            .rail = (uint8_t)(qp->rail | qp->destination_rail << 4),
                            .destination_qpn = qp->attributes.destination_qpn,

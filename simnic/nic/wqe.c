@@ -9,6 +9,7 @@
 #define SEGMENT_BYTES 16u
 #define EXTENDED_AV 0x80000000u
 #define FENCE_SHIFT 5
+#define GRH_PRESENT 0x40000000u /* of an InfiniBand port; RoCE leaves it out */
 
 struct reader {
     const uint8_t *at;
@@ -81,12 +82,15 @@ static bool read_address(struct reader *reader, struct send_request *request)
     request->destination_qpn = destination & 0xffffff;
     request->queue_key = be32toh(av.key.qkey.qkey);
     request->access_key = be64toh(av.key.dc_key);
-    memcpy(request->destination_gid, av.rgid, 16);
-    request->source_gid_index = (uint8_t)(be32toh(av.grh_gid_fl) >> 20);
-    request->flow_label = be32toh(av.grh_gid_fl) & 0xfffff;
-    request->traffic_class = av.tclass;
-    request->hop_limit = av.hop_limit;
-    request->service_level = av.stat_rate_sl & 15;
+    request->way = (struct rail_way){.lid = be16toh(av.rlid),
+                                     .path_bits = av.fl_mlid & 0x7f,
+                                     .service_level = av.stat_rate_sl & 15,
+                                     .grh = be32toh(av.grh_gid_fl) & GRH_PRESENT,
+                                     .gid_index = (uint8_t)(be32toh(av.grh_gid_fl) >> 20),
+                                     .hop_limit = av.hop_limit,
+                                     .traffic_class = av.tclass,
+                                     .flow_label = be32toh(av.grh_gid_fl) & 0xfffff};
+    memcpy(request->way.gid, av.rgid, 16);
     return true;
 }
 

@@ -39,6 +39,7 @@ static int map(struct ctl_session *session)
     if (!result) {
         madvise(file, sizeof(struct fabric_file), MADV_DONTDUMP);
         session->fabric.file = file;
+        session->fabric.link = session->fabric.file->link;
         if (session->fabric.file->magic == FABRIC_MAGIC &&
             session->fabric.file->version == FABRIC_VERSION) {
             return 0;
@@ -130,7 +131,9 @@ static void print_session(const char *directory)
         return;
     }
     uint32_t living = count_living(&session);
-    printf("%-24s %9u\n", name, living);
+    char link[LINK_TEXT_BYTES];
+    link_describe(session.fabric.link, link);
+    printf("%-24s %9u  %s\n", name, living, link);
     ctl_close(&session);
 }
 
@@ -143,7 +146,7 @@ int ctl_sessions(const struct ctl_options *options)
         complain("ctl: cannot read " SESSION_PARENT ": %s", strerror(errno));
         return EXIT_TROUBLE;
     }
-    printf("%-24s %s\n", "session", "processes");
+    printf("%-24s %s  %s\n", "session", "processes", "link");
     for (int i = 0; i < count; i++) {
         char directory[SESSION_PATH_BYTES];
         int length =

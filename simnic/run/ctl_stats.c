@@ -219,6 +219,32 @@ static void print_process(const struct ctl_process *process,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
+/* Its path: what the address vector says, the P_Key, and how long it waits for answers. */
+static json_t *path_to_json(const struct fabric_queue_pair_statistics *qp)
+{
+    const struct rail_way *way = &qp->way;
+    json_t *object = json_object();
+    char gid[40];
+    for (int i = 0; i < 8; i++) {
+        snprintf(gid + 5 * i, 6, "%02x%02x%s", way->gid[2 * i], way->gid[2 * i + 1],
+                 i < 7 ? ":" : "");
+    }
+    json_object_set_new(object, "partition", json_integer(qp->partition));
+    json_object_set_new(object, "lid", json_integer(way->lid));
+    json_object_set_new(object, "path_bits", json_integer(way->path_bits));
+    json_object_set_new(object, "service_level", json_integer(way->service_level));
+    json_object_set_new(object, "grh", json_boolean(way->grh));
+    json_object_set_new(object, "gid", json_string(gid));
+    json_object_set_new(object, "gid_index", json_integer(way->gid_index));
+    json_object_set_new(object, "hop_limit", json_integer(way->hop_limit));
+    json_object_set_new(object, "traffic_class", json_integer(way->traffic_class));
+    json_object_set_new(object, "flow_label", json_integer(way->flow_label & 0xfffff));
+    json_object_set_new(object, "timeout", json_integer(qp->timeout));
+    json_object_set_new(object, "retry_count", json_integer(qp->retry_count));
+    json_object_set_new(object, "rnr_retry_count", json_integer(qp->rnr_retry_count));
+    return object;
+}
+
 static json_t *queue_pair_to_json(const struct fabric_queue_pair_statistics *qp)
 {
     json_t *object = json_object();
@@ -227,6 +253,7 @@ static json_t *queue_pair_to_json(const struct fabric_queue_pair_statistics *qp)
     json_object_set_new(object, "rail", json_integer(qp->rail));
     json_object_set_new(object, "state", json_string(state_name(qp)));
     json_object_set_new(object, "destroyed", json_boolean(qp->destroyed));
+    json_object_set_new(object, "path", path_to_json(qp));
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         json_object_set_new(object, columns[column].name,
                             json_integer((json_int_t)value_of(qp, column)));
@@ -266,10 +293,13 @@ static json_t *process_to_json(const struct ctl_process *process,
     return object;
 }
 
-static int print_json(const char *session, json_t *processes)
+static int print_json(const char *session, uint32_t link, json_t *processes)
 {
     json_t *all = json_object();
+    char text[LINK_TEXT_BYTES];
+    link_describe(link, text);
     json_object_set_new(all, "session", json_string(session));
+    json_object_set_new(all, "link", json_string(text));
     json_object_set_new(all, "processes", processes);
     int result = json_dumpf(all, stdout, JSON_INDENT(2));
     json_decref(all);
@@ -324,7 +354,7 @@ int ctl_stats(const struct ctl_options *options)
     if (options->json) {
         json_t *processes = json_array();
         look_at_all(&session, options, processes);
-        status = print_json(name, processes);
+        status = print_json(name, session.fabric.link, processes);
     } else {
         printf("session %s\n", name);
         if (look_at_all(&session, options, NULL) == 0) {

@@ -41,6 +41,8 @@ static const char *advice(int error)
     case ENOENT:
     case ENOTDIR:
         return "; " SESSION_PARENT " must be there, a tmpfs";
+    case EPROTO:
+        return "; another version of simnic made it: choose another name with --session";
     case EEXIST:
         return "; something else has this name: remove it, or choose another with --session";
     default:
@@ -103,19 +105,19 @@ static void remove_session(const char *directory)
     rmdir(directory);
 }
 
-static int build(const char *directory)
+static int build(const char *directory, uint32_t link)
 {
     char path[SESSION_PATH_BYTES], fabric[SESSION_PATH_BYTES];
     wipe(AT_FDCWD, directory, SESSION_LOCK);
     session_file(directory, SESSION_SYSFS, path);
-    int result = sysfs_generate(path);
+    int result = sysfs_generate(path, link);
     if (result) {
         return result;
     }
     /* Under another name at first: a session with the fabric file is complete. */
     session_file(directory, SESSION_FABRIC ".new", path);
     session_file(directory, SESSION_FABRIC, fabric);
-    result = fabric_format(path);
+    result = fabric_format(path, link);
     if (!result && rename(path, fabric) != 0) {
         result = -errno;
     }
@@ -169,7 +171,7 @@ static int try_to_join(struct membership *membership)
     }
     if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
         /* Alone: the session is new, or its members are dead. */
-        int result = is_current(lock, directory) ? build(directory) : -EAGAIN;
+        int result = is_current(lock, directory) ? build(directory, membership->link) : -EAGAIN;
         if (result && result != -EAGAIN) {
             remove_session(directory);
         }
@@ -184,6 +186,13 @@ static int try_to_join(struct membership *membership)
     }
     if (flock(lock, LOCK_SH | LOCK_NB) == 0 && is_current(lock, directory) &&
         session_is_complete(directory)) {
+        char path[SESSION_PATH_BYTES];
+        session_file(directory, SESSION_FABRIC, path);
+        int result = fabric_read_link(path, &membership->link);
+        if (result) {
+            close(lock);
+            return result;
+        }
         membership->lock = lock;
         return 0;
     }

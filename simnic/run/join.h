@@ -2,11 +2,14 @@
 #ifndef SIMNIC_RUN_JOIN_H
 #define SIMNIC_RUN_JOIN_H
 
+#include <stdint.h>
+
 #include "simnic/session/session.h"
 
 struct membership {
     char directory[SESSION_PATH_BYTES];
-    int lock; /* of the session's lock file; shared with processes that are forked */
+    uint32_t link; /* of the session: before joining, what it gets if it is made */
+    int lock;      /* of the session's lock file; shared with processes that are forked */
 };
 
 /* Joins the session in membership->directory, which is made if it is not there or is a dead one's.

@@ -15,6 +15,7 @@
 #include "simnic/fabric/format.h"
 #include "simnic/run/library.h"
 #include "simnic/run/processes.h"
+#include "simnic/session/link.h"
 
 static const char usage[] =
     "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
@@ -27,6 +28,13 @@ static const char usage[] =
     "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
     "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
     "  --private       make a session for this run alone\n"
+    "  --link WORDS    the ports' links, for a session that this run makes: \"ethernet\" (RoCE,\n"
+    "                  the default), or \"ib\" (InfiniBand) and any of these after commas:\n"
+    "                    grh grh0 grh1  both ports, or one, require a GRH\n"
+    "                    subnets        each port is in a subnet of its own, behind a router\n"
+    "                    limited        the first P_Key of each port is a limited member's\n"
+    "                    sl=N           the SL in path records\n"
+    "                  $SIMNIC_LINK does the same\n"
     "  --fault SPEC    faults for all in the session, as in lose=0.01,seed=7\n"
     "  --trace         print which commands from rdma-core fail or are unknown\n"
     "  --help          print this\n"
@@ -35,7 +43,7 @@ static const char usage[] =
     "the command cannot be executed or found, 128 + N if signal N ended it.\n";
 
 struct options {
-    const char *session, *fault;
+    const char *session, *fault, *link;
     bool private, trace, help;
     char **command;
 };
@@ -54,9 +62,10 @@ static int usage_error(char **argv, int code)
 
 static int parse(int argc, char **argv, struct options *options)
 {
-    enum { SESSION = 256, PRIVATE, FAULT, TRACE };
+    enum { SESSION = 256, PRIVATE, FAULT, TRACE, LINK };
     static const struct option known[] = {{"session", required_argument, NULL, SESSION},
                                           {"private", no_argument, NULL, PRIVATE},
+                                          {"link", required_argument, NULL, LINK},
                                           {"fault", required_argument, NULL, FAULT},
                                           {"trace", no_argument, NULL, TRACE},
                                           {"help", no_argument, NULL, 'h'},
@@ -74,6 +83,9 @@ static int parse(int argc, char **argv, struct options *options)
             break;
         case FAULT:
             options->fault = optarg;
+            break;
+        case LINK:
+            options->link = optarg;
             break;
         case TRACE:
             options->trace = true;
@@ -108,6 +120,33 @@ static void fill_standard_files(void)
     if (fd >= 0) {
         close(fd);
     }
+}
+
+/* Reads which links the session is to have if this run makes it. */
+static int choose_link(const struct options *options, uint32_t *link)
+{
+    const char *words = options->link ? options->link : getenv(LINK_VARIABLE);
+    char error[128];
+    if (!words || link_parse(words, link, error, sizeof(error))) {
+        return 0;
+    }
+    complain("%s: %s (see simnic run --help)", options->link ? "--link" : LINK_VARIABLE, error);
+    return EXIT_USAGE;
+}
+
+/* A session keeps its links. Whoever asked for others by option is told. */
+static int check_link(const struct options *options, const struct membership *membership,
+                      uint32_t wanted)
+{
+    char text[LINK_TEXT_BYTES];
+    if (!options->link || membership->link == wanted) {
+        return 0;
+    }
+    link_describe(membership->link, text);
+    complain("--link: session \"%s\" is there already, with \"%s\"; choose another with --session, "
+             "or --private",
+             session_name_in(membership->directory), text);
+    return EXIT_TROUBLE;
 }
 
 static int set_fault(const struct membership *membership, const char *fault)
@@ -178,10 +217,15 @@ static int run(const struct options *options)
     struct runner runner = {.command = options->command, .membership = {.lock = -1}};
     char library[PATH_MAX];
     fill_standard_files();
-    int status = prepare(options, &runner, library);
+    uint32_t link = 0;
+    int status = choose_link(options, &link);
+    if (!status) {
+        status = prepare(options, &runner, library);
+    }
     if (status) {
         return status;
     }
+    runner.membership.link = link;
     /* From here on, a signal must not end us before we have left the session. */
     int result = signals_take(&runner);
     if (result) {
@@ -193,7 +237,10 @@ static int run(const struct options *options)
     if (status) {
         return status;
     }
-    status = set_fault(&runner.membership, options->fault);
+    status = check_link(options, &runner.membership, link);
+    if (!status) {
+        status = set_fault(&runner.membership, options->fault);
+    }
     if (!status) {
         status = set_environment(options, &runner.membership, library);
     }

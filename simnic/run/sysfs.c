@@ -1,6 +1,6 @@
 /* sysfs.c: writes what the kernel's ib_core, ib_uverbs, rdma_ucm and mlx5 drivers show in sysfs, as
  * far as libibverbs, librdmacm and the usual tools read it. As in the kernel, the attributes are
- * below a PCI device and the classes have symbolic links to them. All values come from rails.h;
+ * below a PCI device and the classes have symbolic links to them. All values come from rails.h and the link;
  * they are written once and never change. */
 #include "simnic/run/sysfs.h"
 
@@ -21,12 +21,13 @@
 #define UVERBS_ABI 6
 #define MLX5_ABI 1
 #define RDMA_CM_ABI 4
-#define PORT_CAPABILITIES                                                                          \
+#define ETHERNET_CAPABILITIES                                                                      \
     0x00010000 /* a connection manager is there: the only one a RoCE port tells */
 
 /* Writes into a tree. After the first error, nothing is written any more. */
 struct writer {
     int root;
+    uint32_t link; /* of the ports */
     int error;
     char base[128]; /* directory below root that relative paths are in */
 };
@@ -222,20 +223,53 @@ static void put_locality(struct writer *writer)
     put(writer, "numa_node", "%d", access("/sys/devices/system/node/node0", F_OK) == 0 ? 0 : -1);
 }
 
+/* The network interface that has the rail's addresses: on InfiniBand an IPoIB one, whose hardware address
+ * is a queue pair's number and a GID. */
+static void put_net_device(struct writer *writer, const struct rail *rail, const char *address)
+{
+    bool infiniband = writer->link & LINK_INFINIBAND;
+    char hardware[64];
+    if (infiniband) {
+        struct rail_gid gid = rail_gid(writer->link, (int)(rail - rails), 0);
+        int used = snprintf(hardware, sizeof(hardware), "80:00:00:48");
+        for (int i = 0; i < 16; i++) {
+            used += snprintf(hardware + used, sizeof(hardware) - (size_t)used, ":%02x", gid.raw[i]);
+        }
+    } else {
+        snprintf(hardware, sizeof(hardware), "%02x:%02x:%02x:%02x:%02x:%02x", rail->mac[0],
+                 rail->mac[1], rail->mac[2], rail->mac[3], rail->mac[4], rail->mac[5]);
+    }
+    enter(writer, PCI_ROOT "/%s/net/" RAIL_NET_DEVICE "/", address);
+    put(writer, "ifindex", "%d", RAIL_NET_INDEX);
+    put(writer, "type", infiniband ? "32" : "1"); /* ARPHRD_INFINIBAND, ARPHRD_ETHER */
+    put(writer, "addr_len", infiniband ? "20" : "6");
+    put(writer, "address", "%s", hardware);
+    put(writer, "dev_id", "0x0");
+    put(writer, "dev_port", "0");
+    put(writer, "mtu", "65536");
+    put(writer, "operstate", "up");
+    put(writer, "speed", "100000");
+    if (infiniband) {
+        put(writer, "pkey", "0x%04x", rail_address_partition(writer->link));
+    }
+    put_link(writer, "device", "../../../%s", address);
+}
+
 static void put_pci_device(struct writer *writer, const struct rail *rail, const char *address)
 {
+    bool infiniband = writer->link & LINK_INFINIBAND;
     enter(writer, PCI_ROOT "/%s/", address);
     put(writer, "vendor", "0x%04x", RAIL_PCI_VENDOR_ID);
     put(writer, "device", "0x%04x", RAIL_PCI_DEVICE_ID);
     put(writer, "subsystem_vendor", "0x%04x", RAIL_PCI_VENDOR_ID);
     put(writer, "subsystem_device", "0x0007");
-    put(writer, "class", "0x020000");
+    put(writer, "class", infiniband ? "0x020700" : "0x020000");
     put(writer, "revision", "0x00");
     put(writer, "enable", "1");
-    put(writer, "modalias", "pci:v%08Xd%08Xsv%08Xsd00000007bc02sc00i00", RAIL_PCI_VENDOR_ID,
-        RAIL_PCI_DEVICE_ID, RAIL_PCI_VENDOR_ID);
-    put(writer, "uevent", "DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=%04X:%04X\nPCI_SLOT_NAME=%s",
-        RAIL_PCI_VENDOR_ID, RAIL_PCI_DEVICE_ID, address);
+    put(writer, "modalias", "pci:v%08Xd%08Xsv%08Xsd00000007bc02sc%si00", RAIL_PCI_VENDOR_ID,
+        RAIL_PCI_DEVICE_ID, RAIL_PCI_VENDOR_ID, infiniband ? "07" : "00");
+    put(writer, "uevent", "DRIVER=mlx5_core\nPCI_CLASS=%s\nPCI_ID=%04X:%04X\nPCI_SLOT_NAME=%s",
+        infiniband ? "20700" : "20000", RAIL_PCI_VENDOR_ID, RAIL_PCI_DEVICE_ID, address);
     put(writer, "current_link_speed", "16.0 GT/s PCIe");
     put(writer, "current_link_width", "16");
     put(writer, "max_link_speed", "16.0 GT/s PCIe");
@@ -244,34 +278,46 @@ static void put_pci_device(struct writer *writer, const struct rail *rail, const
     put_link(writer, "driver", "../../../bus/pci/drivers/mlx5_core");
     put_link(writer, "subsystem", "../../../bus/pci");
 
-    enter(writer, PCI_ROOT "/%s/net/" RAIL_NET_DEVICE "/", address);
-    put(writer, "ifindex", "%d", RAIL_NET_INDEX);
-    put(writer, "address", "%02x:%02x:%02x:%02x:%02x:%02x", rail->mac[0], rail->mac[1],
-        rail->mac[2], rail->mac[3], rail->mac[4], rail->mac[5]);
-    put(writer, "dev_id", "0x0");
-    put(writer, "dev_port", "0");
-    put(writer, "mtu", "65536");
-    put(writer, "operstate", "up");
-    put(writer, "speed", "100000");
-    put_link(writer, "device", "../../../%s", address);
+    put_net_device(writer, rail, address);
 }
 
 static void put_gids(struct writer *writer, const struct rail *rail)
 {
     for (int i = 0; i < RAIL_GID_COUNT; i++) {
-        const struct rail_gid *gid = &rail->gid[i];
+        struct rail_gid gid = rail_gid(writer->link, (int)(rail - rails), (uint32_t)i);
         char text[40];
-        words_of_gid(gid->raw, text);
+        words_of_gid(gid.raw, text);
         put_numbered(writer, "gids", i, "%s", text);
-        /* A program cannot read the attributes of a free entry: the kernel fails with EINVAL. Here
-         * there is no file. */
-        if (gid->type == RAIL_GID_NONE) {
+        /* A program cannot read the attributes of a free entry, nor the network device of an InfiniBand
+         * GID: the kernel fails with EINVAL. Here there is no file. */
+        if (gid.type == RAIL_GID_NONE) {
             continue;
         }
         put_numbered(writer, "gid_attrs/types", i, "%s",
-                     gid->type == RAIL_GID_ROCE_V1 ? "IB/RoCE v1" : "RoCE v2");
-        put_numbered(writer, "gid_attrs/ndevs", i, RAIL_NET_DEVICE);
+                     gid.type == RAIL_GID_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
+        if (gid.type != RAIL_GID_INFINIBAND) {
+            put_numbered(writer, "gid_attrs/ndevs", i, RAIL_NET_DEVICE);
+        }
     }
+}
+
+/* What differs with the link layer. */
+static void put_link_layer(struct writer *writer, const struct rail *rail)
+{
+    bool infiniband = writer->link & LINK_INFINIBAND;
+    put(writer, "link_layer", infiniband ? "InfiniBand" : "Ethernet");
+    put(writer, "lid", "0x%x", infiniband ? rail->lid : 0);
+    put(writer, "lid_mask_count", "%d", infiniband ? RAIL_LID_MASK_BITS : 0);
+    put(writer, "sm_lid", "0x%x", infiniband ? RAIL_MANAGER_LID : 0);
+    put(writer, "sm_sl", "0");
+    put(writer, "cap_mask", "0x%08x",
+        infiniband ? RAIL_INFINIBAND_CAPABILITIES : ETHERNET_CAPABILITIES);
+}
+
+static bool is_of_ethernet(const char *counter)
+{
+    return strncmp(counter, "roce_", 5) == 0 || strncmp(counter, "np_", 3) == 0 ||
+           strncmp(counter, "rp_", 3) == 0;
 }
 
 static void put_port(struct writer *writer, const struct rail *rail, const char *address)
@@ -281,15 +327,11 @@ static void put_port(struct writer *writer, const struct rail *rail, const char 
     put(writer, "state", "4: ACTIVE");
     put(writer, "phys_state", "5: LinkUp");
     put(writer, "rate", "100 Gb/sec (4X EDR)");
-    put(writer, "link_layer", "Ethernet");
-    put(writer, "lid", "0x0");
-    put(writer, "lid_mask_count", "0");
-    put(writer, "sm_lid", "0x0");
-    put(writer, "sm_sl", "0");
-    put(writer, "cap_mask", "0x%08x", PORT_CAPABILITIES);
+    put_link_layer(writer, rail);
     put_gids(writer, rail);
-    for (int i = 0; i < RAIL_PKEY_COUNT; i++) {
-        put_numbered(writer, "pkeys", i, "0x%04x", RAIL_PKEY);
+    for (uint32_t i = 0; i < rail_partition_count(writer->link); i++) {
+        put_numbered(writer, "pkeys", (int)i, "0x%04x",
+                     rail_partition(writer->link, (int)(rail - rails), i));
     }
     char file[64];
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
@@ -297,6 +339,9 @@ static void put_port(struct writer *writer, const struct rail *rail, const char 
         put(writer, file, "0");
     }
     for (size_t i = 0; i < hardware_count; i++) {
+        if (writer->link & LINK_INFINIBAND && is_of_ethernet(hardware_counters[i])) {
+            continue;
+        }
         snprintf(file, sizeof(file), "hw_counters/%s", hardware_counters[i]);
         put(writer, file, "0");
     }
@@ -370,9 +415,9 @@ static bool lists_newest_first(struct writer *writer)
     return newest_first;
 }
 
-int sysfs_generate(const char *root)
+int sysfs_generate(const char *root, uint32_t link)
 {
-    struct writer writer = {.root = -1};
+    struct writer writer = {.root = -1, .link = link};
     if (mkdir(root, 0755) != 0) {
         return -errno;
     }

@@ -54,6 +54,7 @@ struct world {
     struct packet queue[QUEUE];
     unsigned head, tail;
     bool full, broken;
+    uint32_t link;
     char log[128];
 };
 
@@ -127,6 +128,7 @@ static void start(struct world *world, uint32_t slot, uint32_t generation)
     process->dead = false;
     struct cm_host host = {.context = process,
                            .slot = slot,
+                           .link = world->link,
                            .shared = world->shared,
                            .send = host_send,
                            .alive = host_alive,
@@ -153,9 +155,10 @@ static void kill_process(struct world *world, uint32_t slot)
     close(process->event_fd);
 }
 
-static int setup(void **state)
+static int setup_linked(void **state, uint32_t link)
 {
     struct world *world = calloc(1, sizeof(*world));
+    world->link = link;
     world->shared = calloc(1, CM_SHARED_BYTES);
     world->now = 1000000000;
     for (uint32_t i = 0; i < PROCESSES; i++) {
@@ -163,6 +166,11 @@ static int setup(void **state)
     }
     *state = world;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_linked(state, 0);
 }
 
 static int teardown(void **state)

@@ -56,7 +56,7 @@ static int setup(void **state)
     world->fabric = calloc(1, sizeof(*world->fabric));
     snprintf(world->path, sizeof(world->path), "/tmp/simnic-fabric-test.%d", (int)getpid());
     unlink(world->path);
-    assert_int_equal(fabric_format(world->path), 0);
+    assert_int_equal(fabric_format(world->path, 0), 0);
     world->peer = start_peer(world->path);
     assert_int_equal(fabric_attach(world->fabric, world->path), 0);
     world->peer_slot = 1 - world->fabric->slot;

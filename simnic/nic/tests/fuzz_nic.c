@@ -70,7 +70,7 @@ static struct packet some_packet(const struct queue_pair *to)
                                                     : to->type == TYPE_UC ? TRANSPORT_UC
                                                                           : TRANSPORT_RC)
                                         : input_byte(),
-        .flags = input_byte(),
+        .flags = input_byte() | (to->type == TYPE_UD ? PACKET_GRH : 0),
         .rail = input_byte() < 230 ? 0 : input_byte(),
         .payload_bytes = fuzz_some_length() % 8192,
         .destination_qpn = to->number,

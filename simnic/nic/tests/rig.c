@@ -116,7 +116,7 @@ uint32_t rig_events(struct rig *rig, int event)
 
 /* ---- life ---- */
 
-struct rig *rig_new(void)
+struct rig *rig_new_linked(uint32_t link)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
     if (!rig) {
@@ -127,7 +127,7 @@ struct rig *rig_new(void)
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     require(mkdtemp(rig->folder) != NULL, "no temporary folder");
     snprintf(rig->path, sizeof(rig->path), "%s/fabric", rig->folder);
-    require(fabric_format(rig->path) == 0, "no fabric file");
+    require(fabric_format(rig->path, link) == 0, "no fabric file");
     require(fabric_attach(&rig->fabric, rig->path) == 0, "cannot attach to the fabric");
     /* Its name would stay if the test is killed: from here on the open file is one. */
     rig->file = open(rig->path, O_RDWR | O_CLOEXEC);
@@ -149,6 +149,11 @@ struct rig *rig_new(void)
         require(nic_add_page(&rig->nic, page, rig->page[page]), "no page");
     }
     return rig;
+}
+
+struct rig *rig_new(void)
+{
+    return rig_new_linked(0);
 }
 
 void rig_delete(struct rig *rig)
@@ -301,11 +306,29 @@ struct rig_qp *rig_qp_new(struct rig *rig, struct rig_cq *cq, const struct rig_q
         .max_peer_reads = NIC_MAX_READS,
         .send_psn = 0x123456,
         .receive_psn = 0x123456,
+        .partition = RAIL_DEFAULT_PARTITION,
     };
-    memcpy(qp->attributes.destination_gid, rails[o->rail].gid[3].raw, 16);
+    rig_qp_way(made, o->rail);
     qp_attach_page(&rig->nic, qp);
     qp_set_state(&rig->nic, qp, STATE_INIT);
     return made;
+}
+
+void rig_qp_way(struct rig_qp *qp, int rail)
+{
+    uint32_t link = qp->rig->fabric.link;
+    struct rail_way way = {.gid_index = 3};
+    memcpy(way.gid, rails[rail].gid[3].raw, sizeof(way.gid));
+    if (link & LINK_INFINIBAND) {
+        rail_find_way(link, qp->qp->rail, rail, &way);
+    }
+    rig_qp_follow(qp, &way);
+}
+
+void rig_qp_follow(struct rig_qp *qp, const struct rail_way *way)
+{
+    qp->qp->attributes.way = *way;
+    qp->qp->destination_rail = qp_rail_reached(&qp->rig->nic, qp->qp, way);
 }
 
 void rig_qp_point(struct rig_qp *from, const struct rig_qp *to)

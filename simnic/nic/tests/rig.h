@@ -85,6 +85,7 @@ struct rig_qp_options {
 
 /* Both return NULL only if the machine is out of something. */
 struct rig *rig_new(void);
+struct rig *rig_new_linked(uint32_t link); /* LINK_ flags; rig_new's is Ethernet */
 void rig_delete(struct rig *rig);
 
 /* Has accesses of the NIC to memory that is not there fail, as the shim does. rig_new and
@@ -107,6 +108,9 @@ struct rig_cq *rig_cq_new(struct rig *rig, uint32_t entries, uint32_t entry_byte
 struct rig_srq *rig_srq_new(struct rig *rig, uint32_t entries);
 /* In state INIT, with attributes that a test may change before it connects. */
 struct rig_qp *rig_qp_new(struct rig *rig, struct rig_cq *cq, const struct rig_qp_options *options);
+/* Has its packets go to a rail, or wherever an address vector leads. */
+void rig_qp_way(struct rig_qp *qp, int rail);
+void rig_qp_follow(struct rig_qp *qp, const struct rail_way *way);
 void rig_qp_point(struct rig_qp *from, const struct rig_qp *to); /* and to RTS */
 void rig_connect(struct rig_qp *a, struct rig_qp *b);
 
@@ -136,6 +140,7 @@ void rig_wqe_data(struct rig_wqe *wqe, uint64_t address, uint32_t bytes, uint32_
 void rig_wqe_inline(struct rig_wqe *wqe, const void *data, uint32_t bytes);
 void rig_wqe_address(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, const uint8_t gid[16],
                      uint32_t gid_index);
+void rig_wqe_way(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, const struct rail_way *way);
 /* Completes the control segment for the QP's next place; rig_post does so too. */
 void rig_wqe_finish(struct rig_wqe *wqe, const struct rig_qp *qp);
 /* Puts it into the send queue and moves the doorbell record; rig_put does not finish it first, for

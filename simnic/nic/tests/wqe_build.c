@@ -57,6 +57,22 @@ void rig_wqe_address(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, cons
     memcpy(grow(wqe, sizeof(av)), &av, sizeof(av));
 }
 
+void rig_wqe_way(struct rig_wqe *wqe, uint32_t qpn, uint32_t queue_key, const struct rail_way *way)
+{
+    struct mlx5_wqe_av av = {
+        .dqp_dct = htobe32(qpn | 1u << 31),
+        .stat_rate_sl = way->service_level,
+        .fl_mlid = way->path_bits,
+        .rlid = htobe16(way->lid),
+        .tclass = way->traffic_class,
+        .hop_limit = way->hop_limit,
+        .grh_gid_fl =
+            htobe32((way->grh ? 1u << 30 : 0) | (uint32_t)way->gid_index << 20 | way->flow_label)};
+    av.key.qkey.qkey = htobe32(queue_key);
+    memcpy(av.rgid, way->gid, sizeof(av.rgid));
+    memcpy(grow(wqe, sizeof(av)), &av, sizeof(av));
+}
+
 void rig_wqe_finish(struct rig_wqe *wqe, const struct rig_qp *qp)
 {
     struct mlx5_wqe_ctrl_seg control = {

@@ -62,7 +62,7 @@ started+=($!)
 check "a session is there" soon [ -e "$directory/fabric" ]
 no_process() { ctl stats > "$work/stats" && has "$work/stats" "no process uses"; }
 check "stats: nobody" no_process
-sessions() { "$simnic" ctl sessions > "$work/sessions" && has "$work/sessions" "^$session  *$1\$"; }
+sessions() { "$simnic" ctl sessions > "$work/sessions" && has "$work/sessions" "^$session  *$1  *ethernet\$"; }
 check "sessions: nobody in it" sessions 0
 start_writer 0
 start_writer 1

@@ -63,7 +63,7 @@ static struct ib_uverbs_query_device_resp device_attributes(const struct context
         .max_srq = NIC_MAX_SHARED_RECEIVE_QUEUES / 2,
         .max_srq_wr = 32767,
         .max_srq_sge = 31,
-        .max_pkeys = RAIL_PKEY_COUNT,
+        .max_pkeys = (uint16_t)rail_partition_count(process.fabric.link),
         .local_ca_ack_delay = 16,
         .phys_port_cnt = 1,
     };
@@ -109,6 +109,19 @@ int answer_query_device_ex(const struct call *call)
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
 
+/* What an InfiniBand port has besides. */
+static void put_infiniband(int rail, struct ib_uverbs_query_port_resp *port)
+{
+    port->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    port->port_cap_flags = RAIL_INFINIBAND_CAPABILITIES;
+    port->lid = rails[rail].lid;
+    port->lmc = RAIL_LID_MASK_BITS;
+    port->sm_lid = RAIL_MANAGER_LID;
+    port->max_vl_num = 4; /* a code: 8 virtual lanes */
+    port->subnet_timeout = 18;
+    port->flags = process.fabric.link & LINK_GRH(rail) ? IB_UVERBS_QPF_GRH_REQUIRED : 0;
+}
+
 int answer_query_port(const struct call *call)
 {
     if (attribute_number(call, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != RAIL_PORT) {
@@ -121,7 +134,7 @@ int answer_query_port(const struct call *call)
                 .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
                 .max_msg_sz = NIC_MAX_MESSAGE_BYTES,
                 .gid_tbl_len = RAIL_GID_COUNT,
-                .pkey_tbl_len = RAIL_PKEY_COUNT,
+                .pkey_tbl_len = (uint16_t)rail_partition_count(process.fabric.link),
                 .state = down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
                 .max_mtu = IBV_MTU_4096,
                 .active_mtu = IBV_MTU_4096,
@@ -132,6 +145,9 @@ int answer_query_port(const struct call *call)
                 .flags = IB_UVERBS_QPF_GRH_REQUIRED,
             },
     };
+    if (process.fabric.link & LINK_INFINIBAND) {
+        put_infiniband(call->context->rail, &response.legacy_resp);
+    }
     return attribute_out(call, UVERBS_ATTR_QUERY_PORT_RESP, &response, sizeof(response));
 }
 
@@ -193,18 +209,21 @@ int answer_query_context(const struct call *call)
 static bool gid_entry(const struct context *context, uint32_t index,
                       struct ib_uverbs_gid_entry *entry)
 {
-    const struct rail_gid *gid = &rails[context->rail].gid[index];
-    if (gid->type == RAIL_GID_NONE) {
+    static const uint32_t types[] = {[RAIL_GID_ROCE_V1] = IB_UVERBS_GID_TYPE_ROCE_V1,
+                                     [RAIL_GID_ROCE_V2] = IB_UVERBS_GID_TYPE_ROCE_V2,
+                                     [RAIL_GID_INFINIBAND] = IB_UVERBS_GID_TYPE_IB};
+    struct rail_gid gid = rail_gid(process.fabric.link, context->rail, index);
+    if (gid.type == RAIL_GID_NONE) {
         return false;
     }
     *entry = (struct ib_uverbs_gid_entry){
         .gid_index = index,
         .port_num = RAIL_PORT,
-        .gid_type =
-            gid->type == RAIL_GID_ROCE_V1 ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2,
-        .netdev_ifindex = RAIL_NET_INDEX,
+        .gid_type = types[gid.type],
+        /* The GIDs of an InfiniBand port are no network interface's. */
+        .netdev_ifindex = gid.type == RAIL_GID_INFINIBAND ? 0 : RAIL_NET_INDEX,
     };
-    memcpy(entry->gid, gid->raw, sizeof(gid->raw));
+    memcpy(entry->gid, gid.raw, sizeof(gid.raw));
     return true;
 }
 

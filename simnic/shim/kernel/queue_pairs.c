@@ -200,7 +200,7 @@ static int check_destination(const uint8_t gid[16])
     if (memcmp(gid, zero, sizeof(zero)) == 0) {
         return EINVAL;
     }
-    return rail_of_gid(gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
+    return rail_of_gid(process.fabric.link, gid) >= 0 || is_group(gid) ? 0 : ENETUNREACH;
 }
 
 /* RoCE needs a GID in an address. But libmlx5 gives none to the QP that takes the commands of a
@@ -211,21 +211,30 @@ static bool may_lack_gid(const struct queue_pair *qp, const struct ib_uverbs_mod
            m->attr_mask & IBV_QP_DEST_QPN && m->dest_qp_num == qp->number;
 }
 
-/* The address of a DC QP is no destination, since each WQE names its own. */
+/* What the kernel's rdma_check_ah_attr demands, and that the source GID is there. */
+static int check_source(const struct context *context, bool global, uint8_t gid_index, uint8_t port)
+{
+    uint32_t link = process.fabric.link;
+    if (port != RAIL_PORT && port != 0) {
+        return EINVAL;
+    }
+    if (!global) {
+        bool needed = !(link & LINK_INFINIBAND) || link & LINK_GRH(context->rail);
+        return needed ? EINVAL : 0;
+    }
+    return rail_gid(link, context->rail, gid_index).type == RAIL_GID_NONE ? EINVAL : 0;
+}
+
+/* The address of a DC QP is no destination, since each WQE names its own. On InfiniBand nobody asks
+ * whether there is such a LID or GID. */
 static int check_address(const struct context *context, uint32_t type,
                          const struct ib_uverbs_qp_dest *address)
 {
-    if (!address->is_global) {
-        return EINVAL;
+    int result = check_source(context, address->is_global, address->sgid_index, address->port_num);
+    if (result || process.fabric.link & LINK_INFINIBAND || type == TYPE_DCI || type == TYPE_DCT) {
+        return result;
     }
-    if (address->sgid_index >= RAIL_GID_COUNT ||
-        rails[context->rail].gid[address->sgid_index].type == RAIL_GID_NONE) {
-        return EINVAL;
-    }
-    if (address->port_num != RAIL_PORT && address->port_num != 0) {
-        return EINVAL;
-    }
-    return type == TYPE_DCI || type == TYPE_DCT ? 0 : check_destination(address->dgid);
+    return check_destination(address->dgid);
 }
 
 static int check_values(const struct context *context, const struct queue_pair *qp,
@@ -235,7 +244,7 @@ static int check_values(const struct context *context, const struct queue_pair *
     if (mask & IBV_QP_PORT && m->port_num != RAIL_PORT) {
         return EINVAL;
     }
-    if (mask & IBV_QP_PKEY_INDEX && m->pkey_index >= RAIL_PKEY_COUNT) {
+    if (mask & IBV_QP_PKEY_INDEX && m->pkey_index >= rail_partition_count(process.fabric.link)) {
         return EINVAL;
     }
     if (mask & IBV_QP_PATH_MTU && (m->path_mtu < IBV_MTU_256 || m->path_mtu > IBV_MTU_4096)) {
@@ -265,6 +274,20 @@ static int check_values(const struct context *context, const struct queue_pair *
     return check_address(context, qp->type, &m->dest);
 }
 
+static struct rail_way way_of(const struct ib_uverbs_qp_dest *address)
+{
+    struct rail_way way = {.lid = address->dlid,
+                           .path_bits = address->src_path_bits,
+                           .service_level = address->sl & 15,
+                           .grh = address->is_global,
+                           .gid_index = address->sgid_index,
+                           .hop_limit = address->hop_limit,
+                           .traffic_class = address->traffic_class,
+                           .flow_label = address->flow_label & 0xfffff};
+    memcpy(way.gid, address->dgid, sizeof(way.gid));
+    return way;
+}
+
 static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
 {
     struct queue_pair *qp = object->thing;
@@ -275,6 +298,7 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     }
     if (mask & IBV_QP_PKEY_INDEX) {
         object->pkey_index = (uint8_t)m->pkey_index;
+        a->partition = rail_partition(process.fabric.link, qp->rail, m->pkey_index);
     }
     if (mask & IBV_QP_PORT) {
         object->port = m->port_num;
@@ -284,10 +308,8 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     }
     if (mask & IBV_QP_AV) {
         memcpy(object->address, &m->dest, sizeof(m->dest));
-        memcpy(a->destination_gid, m->dest.dgid, 16);
-        a->source_gid_index = m->dest.sgid_index;
-        int rail = rail_of_gid(m->dest.dgid);
-        qp->destination_rail = rail >= 0 ? (uint8_t)rail : PACKET_NO_RAIL;
+        a->way = way_of(&m->dest);
+        qp->destination_rail = qp_rail_reached(&process.nic, qp, &a->way);
     }
     if (mask & IBV_QP_PATH_MTU) {
         a->path_mtu = m->path_mtu;
@@ -319,6 +341,7 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     if (mask & IBV_QP_DEST_QPN) {
         a->destination_qpn = m->dest_qp_num & 0xffffff;
     }
+    qp_tell_path(qp, &a->way);
 }
 
 static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
@@ -431,11 +454,13 @@ int verb_create_ah(const struct call *call)
         return result;
     }
     const struct ib_uverbs_ah_attr *a = &request.attr;
-    if (!a->is_global || a->port_num != RAIL_PORT || a->grh.sgid_index >= RAIL_GID_COUNT ||
-        rails[call->context->rail].gid[a->grh.sgid_index].type == RAIL_GID_NONE) {
+    if (a->port_num != RAIL_PORT) {
         return EINVAL;
     }
-    result = check_destination(a->grh.dgid);
+    result = check_source(call->context, a->is_global, a->grh.sgid_index, a->port_num);
+    if (!result && !(process.fabric.link & LINK_INFINIBAND)) {
+        result = check_destination(a->grh.dgid);
+    }
     if (result) {
         return result;
     }
@@ -447,7 +472,7 @@ int verb_create_ah(const struct call *call)
     /* The kernel resolves the address to a MAC address for libmlx5. Only the rails have one
      * here. */
     struct mlx5_ib_create_ah_resp driver = {.response_length = sizeof(driver)};
-    int rail = rail_of_gid(a->grh.dgid);
+    int rail = rail_of_gid(process.fabric.link, a->grh.dgid);
     memcpy(driver.dmac, rails[rail < 0 ? call->context->rail : rail].mac, sizeof(driver.dmac));
     struct ib_uverbs_create_ah_resp response = {.ah_handle = object->handle};
     result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));

@@ -178,6 +178,7 @@ static void log_line(void *context, const char *text)
 bool cm_host_start(void)
 {
     const struct cm_host host = {.slot = process.fabric.slot,
+                                 .link = process.fabric.link,
                                  .shared = process.fabric.file->cm,
                                  .send = send_message,
                                  .alive = is_alive,
