@@ -24,6 +24,7 @@
 #include "simnic/shim/kernel/mlx5_pages.h"
 #include "simnic/shim/kernel/nodes.h"
 #include "simnic/shim/kernel/program_memory.h"
+#include "simnic/shim/kernel/sysfs_paths.h"
 #include "simnic/shim/process/process.h"
 #include "simnic/shim/process/real.h"
 
@@ -49,7 +50,8 @@ static int open_at(int directory, const char *path, int flags, mode_t mode)
     if (node != NODE_NONE) {
         return node_open(node, flags, mode);
     }
-    return descriptors_fresh(real.openat(directory, path, flags, mode));
+    char room[PATH_MAX];
+    return descriptors_fresh(real.openat(directory, sysfs_path(path, room), flags, mode));
 }
 
 #define MODE_OF(flags, mode)                                                                       \
@@ -114,14 +116,16 @@ PUBLIC int __openat64_2(int directory, const char *path, int flags)
 
 /* The node that a call like stat() is about. NULL and the empty path may name the descriptor:
  * whether they do, and whether the pointers are good, the kernel says. It is asked about *path,
- * which for a node is a file like it. */
-static int node_named(int directory, const char **path, int flags)
+ * which for a node is a file like it, and for a path of the session's sysfs one in `room`. */
+static int node_named(int directory, const char **path, int flags, char room[PATH_MAX])
 {
     int node = node_of_path(directory, *path);
     if (node != NODE_NONE) {
         *path = node_model(node);
     } else if (flags & AT_EMPTY_PATH && (!*path || program_path_length(*path) == 0)) {
         node = node_of_descriptor(directory);
+    } else {
+        *path = sysfs_path(*path, room);
     }
     return node;
 }
@@ -129,7 +133,8 @@ static int node_named(int directory, const char **path, int flags)
 static int stat_at(int directory, const char *path, struct stat *status, int flags)
 {
     LOAD;
-    int node = node_named(directory, &path, flags);
+    char room[PATH_MAX];
+    int node = node_named(directory, &path, flags, room);
     int result = real.fstatat(directory, path, status, flags);
     if (result == 0 && node != NODE_NONE) {
         node_stat(node, status);
@@ -226,7 +231,8 @@ PUBLIC int __fxstat64(int version, int fd, struct stat64 *status)
 PUBLIC int statx(int directory, const char *path, int flags, unsigned mask, struct statx *status)
 {
     LOAD;
-    int node = node_named(directory, &path, flags);
+    char room[PATH_MAX];
+    int node = node_named(directory, &path, flags, room);
     int result = real.statx(directory, path, flags, mask, status);
     if (result == 0 && node != NODE_NONE) {
         node_statx(node, status);
@@ -237,15 +243,18 @@ PUBLIC int statx(int directory, const char *path, int flags, unsigned mask, stru
 PUBLIC int access(const char *path, int mode)
 {
     LOAD;
+    char room[PATH_MAX];
     const int node = node_of_path(AT_FDCWD, path);
-    return real.access(node == NODE_NONE ? path : node_model(node), mode);
+    return real.access(node == NODE_NONE ? sysfs_path(path, room) : node_model(node), mode);
 }
 
 PUBLIC int faccessat(int directory, const char *path, int mode, int flags)
 {
     LOAD;
+    char room[PATH_MAX];
     const int node = node_of_path(directory, path);
-    return real.faccessat(directory, node == NODE_NONE ? path : node_model(node), mode, flags);
+    return real.faccessat(directory, node == NODE_NONE ? sysfs_path(path, room) : node_model(node),
+                          mode, flags);
 }
 
 /* ---- using ---- */

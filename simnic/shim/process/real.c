@@ -35,5 +35,12 @@ __attribute__((constructor)) void real_load(void)
     *(void **)&real.statx = next("statx");
     *(void **)&real.sigaction = next("sigaction");
     *(void **)&real.close_range = next("close_range");
+    *(void **)&real.fopen = next("fopen");
+    *(void **)&real.opendir = next("opendir");
+    *(void **)&real.scandir = next("scandir");
+    *(void **)&real.readlink = next("readlink");
+    *(void **)&real.readlinkat = next("readlinkat");
+    *(void **)&real.realpath = next("realpath");
+    *(void **)&real.euidaccess = next("euidaccess");
     *(void **)&real.open = next("open");
 }

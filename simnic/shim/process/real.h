@@ -2,9 +2,11 @@
 #ifndef SIMNIC_SHIM_PROCESS_REAL_H
 #define SIMNIC_SHIM_PROCESS_REAL_H
 
+#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -32,6 +34,14 @@ struct real {
     int (*statx)(int, const char *, int, unsigned, struct statx *);
     int (*sigaction)(int, const struct sigaction *, struct sigaction *);
     int (*close_range)(unsigned, unsigned, int);
+    FILE *(*fopen)(const char *, const char *);
+    DIR *(*opendir)(const char *);
+    int (*scandir)(const char *, struct dirent ***, int (*)(const struct dirent *),
+                   int (*)(const struct dirent **, const struct dirent **));
+    ssize_t (*readlink)(const char *, char *, size_t);
+    ssize_t (*readlinkat)(int, const char *, char *, size_t);
+    char *(*realpath)(const char *, char *);
+    int (*euidaccess)(const char *, int);
 };
 
 /* Filled by the first function of shim/libc that is called, which may be before any constructor. */
