@@ -8,6 +8,7 @@
  *   TEST_DRIVER                    driver under test: verbs or mlx5
  *   TEST_COMPRESSION               1 = with compressed completions
  *   TEST_INITIATORS                of contexts whose endpoints connect by DC; 0 = they connect by RC
+ *   TEST_LINK                      what links the devices have: ethernet, or ib; as SIMNIC_LINK says by default
  *   TEST_LINK1_DOWN, TEST_LINK1_UP commands for the second rail's link; in the VM also TEST_LINK0_*
  */
 #ifndef TESTS_PLACE_H
@@ -64,6 +65,12 @@ static inline const char *place_driver(void)
 static inline int place_compresses(void)
 {
     return atoi(place_value("TEST_COMPRESSION", "0"));
+}
+
+/* On InfiniBand a path has a GRH only where it must, and IP addresses are no GIDs. */
+static inline int place_is_infiniband(void)
+{
+    return strncmp(place_value("TEST_LINK", place_value("SIMNIC_LINK", "")), "ib", 2) == 0;
 }
 
 /* What a test of endpoints gives its contexts. Endpoints that share initiators have no retry options of their own. */

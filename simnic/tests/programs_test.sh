@@ -26,7 +26,8 @@ sampled() { # as check; loops shift the turn, so that the second device and addr
     turn=$((turn + 1))
     [ $((turn % step)) != $place ] || check "$@"
 }
-run() { "$simnic" run --session "$session" "$@"; }
+links=() # --link
+run() { "$simnic" run --session "$session" "${links[@]}" "$@"; }
 
 # One side of a pair: writes what it prints and its status to files.
 cat > "$work/side" <<'SIDE'
@@ -304,6 +305,74 @@ if command -v ucx_perftest > /dev/null; then
 else
     echo "# UCX is left out: there is no ucx_perftest"
 fi
+
+# --- InfiniBand
+links=(--link ib,sl=3)
+infiniband() {
+    run ibv_devinfo -v > "$work/client" && printed 'c:2x link_layer:.*InfiniBand' 'c:1x port_lid:.*4' 'c:1x port_lid:.*6' 'c:2x port_lmc:.*0x01' \
+        'c:2x sm_lid:.*1' 'c:1x GID\[  0\]:.*fe80:0000:0000:0000:0273:6903:006d:0001' '!c:RoCE' 'c:2x max_pkeys:.*128'
+}
+check "InfiniBand: ibv_devinfo -v" infiniband
+turn=$((turn + 1))
+for device in mlx5_0 mlx5_1; do
+    turn=$((turn + 1))
+    for gid in "" " -g 0"; do
+        turn=$((turn + 1))
+        for kind in rc uc ud srq; do
+            bytes=8192000
+            [ $kind = ud ] && bytes=2048000
+            sampled "InfiniBand: ibv_${kind}_pingpong -d $device$gid" alike "ibv_${kind}_pingpong -d $device$gid -c" \
+                "s:^$bytes bytes in" "c:^1000 iters in" '!s:invalid data' '!c:invalid data'
+        done
+    done
+done
+check "InfiniBand: ibv_rc_pingpong from port to port" pair "$port" "ibv_rc_pingpong -d mlx5_0 -p $port -l 3" "ibv_rc_pingpong -d mlx5_1 -p $port -l 3 127.0.0.1" \
+    "s:^1000 iters" "c:^1000 iters"
+check "InfiniBand: ibv_xsrq_pingpong" alike "ibv_xsrq_pingpong -d mlx5_0" 's:^success' 'c:^success'
+for address in 127.0.0.1 fd73:696d::2; do
+    check "InfiniBand: rping $address" managed $address "rping -s -v -V -C 100 -a @" "rping -c -v -V -C 100 -a @" \
+        's:100x server ping data: rdma-ping-' 'c:100x ^ping data: rdma-ping-' '!s:mismatch' '!c:mismatch'
+done
+check "InfiniBand: ucmatose" managed 127.0.0.2 "ucmatose -b @" "ucmatose -s @" 's:^data transfers complete' 'c:^return status 0'
+check "InfiniBand: udaddy" managed 127.0.0.1 "udaddy -b @ -c 5 -C 20 -S 1000" "udaddy -s @ -c 5 -C 20 -S 1000" 's:^data transfers complete' 'c:^return status 0'
+check "InfiniBand: mckey" managed 127.0.0.1 "mckey -m 239.1.2.3 -b @ -C 20" "mckey -m 239.1.2.3 -b @ -s -C 20" 's:^data transfers complete' 'c:^return status 0'
+check "InfiniBand: rstream" managed 127.0.0.1 "rstream -T v -S 4096 -I 50 -C 20 -b @" "rstream -T v -S 4096 -I 50 -C 20 -s @" 's:4k +20 +50 +' '!s:data error'
+on="-d mlx5_0"
+for verb in write send read; do
+    sampled "InfiniBand: ib_${verb}_bw" measured "ib_${verb}_bw $on" 65536 200
+done
+check "InfiniBand: ib_write_bw" measured "ib_write_bw $on" 65536 200
+check "InfiniBand: ib_send_bw -c UD" measured "ib_send_bw -c UD $on" 4096 200
+check "InfiniBand: ib_write_bw --pkey_index 1" measured "ib_write_bw --pkey_index 1 $on" 65536 200
+check "InfiniBand: ib_write_bw -R" with_manager "ib_write_bw" 65536 200
+silent() { # two limited members: no answer
+    alike "ib_write_bw --pkey_index 3 -F -n 5 $on" > /dev/null
+    printed 'c:Failed status 12' || output
+}
+check "InfiniBand: ib_write_bw by a P_Key of limited members" silent
+if command -v ucx_perftest > /dev/null; then
+    ucx() { # TRANSPORT
+        local with="env UCX_TLS=$1 UCX_NET_DEVICES=mlx5_0:1 ucx_perftest -p $port"
+        pair "$port" "$with" "$with -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
+    }
+    for transport in rc_x dc_x ud_x; do
+        check "InfiniBand: ucx_perftest by $transport" ucx $transport
+    done
+fi
+links=(--link "ib,grh")
+check "InfiniBand with GRH: ibv_rc_pingpong -g 0" alike "ibv_rc_pingpong -d mlx5_0 -g 0 -c" 's:^8192000 bytes' '!s:invalid data'
+check "InfiniBand with GRH: ibv_ud_pingpong -g 0" alike "ibv_ud_pingpong -d mlx5_0 -g 0 -c" 's:^2048000 bytes' '!s:invalid data'
+without_grh() { # the kernel refuses
+    alike "ibv_rc_pingpong -d mlx5_0" > /dev/null
+    printed 's:Failed to modify QP to RTR' || output
+}
+check "InfiniBand with GRH: ibv_rc_pingpong without" without_grh
+check "InfiniBand with GRH: rping" managed 127.0.0.2 "rping -s -V -C 100 -a @" "rping -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
+if command -v ucx_perftest > /dev/null; then
+    check "InfiniBand with GRH: ucx_perftest" ucx rc_x
+fi
+links=()
+on="-d mlx5_0 -x 3"
 
 # --- one processor for all
 BEFORE="taskset -c $processor"

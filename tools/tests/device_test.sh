@@ -14,8 +14,10 @@ says() { for _ in $(seq 600); do grep -q -- "$2" "$1" && return 0; sleep 0.1; do
 listening() { says "$1" '^listening'; }
 json() { python3 -I -S -c "import json,sys; r = json.load(open('$work/json')); assert $1, r"; }
 
-check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^$device port 1: RoCE, active' '$work/info' && grep -q '^$device1' '$work/info'"
-check "info shows the default GID" grep -q "RoCE v2 $address  (default)" "$work/info"
+kind=RoCE gid="RoCE v2 $address"
+case ${TEST_LINK:-${SIMNIC_LINK:-}} in ib*) kind=InfiniBand gid="GID 0 *IB fe80::[0-9a-f:]*" ;; esac
+check "info lists both rails" bash -c "'$info' > '$work/info' && grep -q '^$device port 1: $kind, active' '$work/info' && grep -q '^$device1' '$work/info'"
+check "info shows the default GID" grep -q "$gid  (default)" "$work/info"
 check "info names the driver" grep -qwE "drivers .*$driver" "$work/info"
 "$info" --json > "$work/json"
 check "info's JSON has devices, GIDs and drivers" json "[d['device'] for d in r['devices']] == ['$device', '$device1'] and r['devices'][0]['gids'] and '$driver' in r['devices'][0]['drivers']"

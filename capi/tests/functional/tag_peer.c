@@ -12,7 +12,7 @@
 
 #include "place.h"
 
-#define GID_INDEX 3 /* RoCE v2, IPv4 */
+#define GID_INDEX (place_is_infiniband() ? 0 : 3) /* RoCE v2, IPv4 */
 #define SEQUENCE_NUMBER 0x1234u
 #define SECONDS_MAX 60
 
@@ -86,6 +86,7 @@ void tag_peer_connect(struct tag_peer *peer, const crpc_queue_address *to, crpc_
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_READ};
     union ibv_gid gid;
+    struct ibv_port_attr port;
     enum ibv_mtu mtu = IBV_MTU_256;
     while (128u << (mtu + 1) <= to->mtu_bytes) {
         mtu++;
@@ -98,8 +99,10 @@ void tag_peer_connect(struct tag_peer *peer, const crpc_queue_address *to, crpc_
         .rq_psn = to->packet_sequence_number,
         .max_dest_rd_atomic = 4,
         .min_rnr_timer = 12,
-        .ah_attr = {
-            .is_global = 1, .port_num = 1, .grh = {.sgid_index = GID_INDEX, .hop_limit = 64}}};
+        .ah_attr = {.dlid = (uint16_t)to->lid,
+                    .is_global = 1,
+                    .port_num = 1,
+                    .grh = {.sgid_index = (uint8_t)GID_INDEX, .hop_limit = 64}}};
     memcpy(attributes.ah_attr.grh.dgid.raw, to->gid, 16);
     change(peer, &attributes,
            IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -115,7 +118,9 @@ void tag_peer_connect(struct tag_peer *peer, const crpc_queue_address *to, crpc_
                IBV_QP_MAX_QP_RD_ATOMIC);
     post_receive(peer);
     assert_int_equal(ibv_query_gid(peer->context, 1, GID_INDEX, &gid), 0);
+    assert_int_equal(ibv_query_port(peer->context, 1, &port), 0);
     *its = *to;
+    its->lid = port.lid;
     its->queue_pair_number = peer->qp->qp_num;
     its->packet_sequence_number = SEQUENCE_NUMBER;
     memcpy(its->gid, gid.raw, 16);

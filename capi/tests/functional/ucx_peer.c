@@ -18,8 +18,10 @@
 #define BARRIER 0xdeadbeefu
 #define STATUS_BYTES 9u /* with the length before it */
 #define LENGTH_BYTES 8u
-#define DEVICE_ETHERNET 0x08u /* in the first byte of a device's address; its GID follows */
-#define DEVICE_BYTES_MIN 17u
+/* In the first byte of a device's address: its GID follows; else its LID, and no more within a subnet. */
+#define DEVICE_ETHERNET 0x08u
+#define DEVICE_BYTES_MIN 3u
+#define DEVICE_BYTES_ETHERNET 17u
 #define INTERFACE_BYTES_MIN 5u    /* the first three are the number of the DCT */
 #define NO_ATOMIC_KEY 0xffffffffu /* atomics take the other one */
 
@@ -157,12 +159,17 @@ static void exchange(const struct description *client, uint8_t *after)
     peer.theirs.dct =
         (uint32_t)interface[2] << 16 | (uint32_t)interface[1] << 8 | (uint32_t)interface[0];
     memcpy(&peer.theirs.memory_key, key, sizeof(peer.theirs.memory_key));
-    memcpy(peer.theirs.gid, device + 1, sizeof(peer.theirs.gid));
+    if (device[0] & DEVICE_ETHERNET) {
+        memcpy(peer.theirs.gid, device + 1, sizeof(peer.theirs.gid));
+        memcpy(device + 1, peer.ours.gid, sizeof(peer.ours.gid));
+    } else {
+        memcpy(&peer.theirs.lid, device + 1, sizeof(peer.theirs.lid));
+        memcpy(device + 1, &peer.ours.lid, sizeof(peer.ours.lid));
+    }
     for (uint32_t i = 0; i < 3; i++) {
         interface[i] = (uint8_t)(peer.ours.dct >> 8 * i);
     }
     memcpy(key, &our_key, sizeof(our_key));
-    memcpy(device + 1, peer.ours.gid, sizeof(peer.ours.gid));
 }
 
 static void take_device(uint8_t *text, uint32_t bytes)
@@ -175,7 +182,8 @@ static void take_device(uint8_t *text, uint32_t bytes)
     assert_int_equal(client.endpoint_bytes, 0); /* DC has no address for each endpoint */
     assert_int_equal(bytes, sizeof(client) + client.key_bytes + client.device_bytes +
                                 client.interface_bytes);
-    assert_true(text[sizeof(client) + client.key_bytes] & DEVICE_ETHERNET);
+    bool ethernet = text[sizeof(client) + client.key_bytes] & DEVICE_ETHERNET;
+    assert_true(!ethernet || client.device_bytes >= DEVICE_BYTES_ETHERNET);
     exchange(&client, text + sizeof(client));
     client.memory = peer.ours.memory;
     memcpy(text, &client, sizeof(client));

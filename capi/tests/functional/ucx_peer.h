@@ -25,6 +25,7 @@ struct ucx_place {
     uint32_t memory_key;
     uint32_t dct; /* its number */
     uint8_t gid[16];
+    uint16_t lid; /* InfiniBand: in place of the GID */
 };
 
 /* What the client has said last. */

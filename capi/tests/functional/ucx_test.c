@@ -122,7 +122,10 @@ static void open_target(void)
     crpc_queue_address address = address_of_dct(); /* the same link */
     crpc_error error = {.struct_size = sizeof(error)};
     address.queue_pair_number = place->dct;
-    memcpy(address.gid, place->gid, sizeof(address.gid));
+    if (address.link == CRPC_LINK_ETHERNET) {
+        memcpy(address.gid, place->gid, sizeof(address.gid));
+    }
+    address.lid = place->lid;
     foreign_need(crpc_target_open(context, &address, &options, &target, &error), &error);
 }
 
@@ -267,7 +270,8 @@ static void start(void)
 {
     const crpc_queue_address address = address_of_dct();
     struct ucx_place ours = {.memory = (uint64_t)(uintptr_t)memory.target,
-                             .dct = address.queue_pair_number};
+                             .dct = address.queue_pair_number,
+                             .lid = (uint16_t)address.lid};
     crpc_region_info info = {.struct_size = sizeof(info)};
     char port[FOREIGN_PORT_BYTES], bytes[8], rounds[8], device[80];
     assert_int_equal(crpc_region_get_info(context, region, &info), CRPC_OK);

@@ -575,7 +575,7 @@ static void a_datagram_that_the_device_refuses_ends_its_queue(void **state)
     assert_int_equal(count_of(&pair->near, CRPC_E_FLUSHED), 2);
     expect_event(&pair->near, 4, pair->queue, CRPC_COMPLETION_DISCONNECTED, CRPC_E_DEVICE);
     wait_for(pair, &pair->far, 1);
-    assert_int_equal(pair->far.seen[0].token, pair->queue->number);
+    assert_int_equal((uint32_t)pair->far.seen[0].token, pair->queue->number);
     queue_target_close(target);
     close_both(pair);
 }

@@ -291,8 +291,10 @@ static void next_wqe(struct side *side, const struct work *work, struct seen *se
     }
     assert_int_equal(wqe.data[9] << 8 | wqe.data[10], work->work.stream);
     take_own(&wqe, at + 8, side->dcts[work->target > 0]->pair->number | MLX5_EXTENDED_UD_AV);
-    assert_true(wqe.data[at + 14] >= 0xc0);
-    memset(wqe.data + at + 14, 0, 2);
+    if (side->done.nic->link == CRPC_LINK_ETHERNET) { /* a UDP port; on InfiniBand the LID */
+        assert_true(wqe.data[at + 14] >= 0xc0);
+        memset(wqe.data + at + 14, 0, 2);
+    }
     at += 48;
     if (is_remote(work->work.opcode)) {
         take_own(&wqe, at + 8, side->memory.remote_key);

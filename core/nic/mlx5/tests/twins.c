@@ -53,7 +53,9 @@ static struct ibv_qp *create_qp(const struct twins *twins, struct ibv_cq *cq)
 
 static void connect(const struct twins *twins, struct ibv_qp *qp, uint32_t peer)
 {
+    struct ibv_port_attr port;
     union ibv_gid gid;
+    const uint8_t gid_index = place_is_infiniband() ? 0 : 3;
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
                                      .port_num = 1,
                                      .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
@@ -63,7 +65,8 @@ static void connect(const struct twins *twins, struct ibv_qp *qp, uint32_t peer)
         ibv_modify_qp(qp, &attributes,
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
         0);
-    assert_int_equal(ibv_query_gid(twins->context, 1, 3, &gid), 0);
+    assert_int_equal(ibv_query_gid(twins->context, 1, gid_index, &gid), 0);
+    assert_int_equal(ibv_query_port(twins->context, 1, &port), 0);
     attributes = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR,
         .path_mtu = IBV_MTU_1024,
@@ -72,8 +75,9 @@ static void connect(const struct twins *twins, struct ibv_qp *qp, uint32_t peer)
         .max_dest_rd_atomic = 4,
         .min_rnr_timer = 12,
         .ah_attr = {.port_num = 1,
+                    .dlid = port.lid,
                     .is_global = 1,
-                    .grh = {.dgid = gid, .sgid_index = 3, .hop_limit = 64}},
+                    .grh = {.dgid = gid, .sgid_index = gid_index, .hop_limit = 64}},
     };
     assert_int_equal(ibv_modify_qp(qp, &attributes,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
