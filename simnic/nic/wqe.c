@@ -85,7 +85,7 @@ static bool read_address(struct reader *reader, struct send_request *request)
     request->way = (struct rail_way){.lid = be16toh(av.rlid),
                                      .path_bits = av.fl_mlid & 0x7f,
                                      .service_level = av.stat_rate_sl & 15,
-                                     .grh = be32toh(av.grh_gid_fl) & GRH_PRESENT,
+                                     .grh = (be32toh(av.grh_gid_fl) & GRH_PRESENT) != 0,
                                      .gid_index = (uint8_t)(be32toh(av.grh_gid_fl) >> 20),
                                      .hop_limit = av.hop_limit,
                                      .traffic_class = av.tclass,

@@ -9,6 +9,7 @@
 #include "simnic/nic/tag.h"
 
 #define SEGMENT_BYTES 16u
+#define GRH_PRESENT 0x40000000u
 #define INLINE_SHOWN_BYTES 16u
 #define FORMAT_COMPRESSED 3 /* of a CQE, in bits 2 and 3 of op_own; 1 and 2: inline scatter */
 #define MINI_CQES 7u        /* in a block of 64 bytes, whose last 8 are as in every CQE */
@@ -131,7 +132,16 @@ static bool address_vector(struct reader *reader, bool connected_dynamically)
     if (!take(reader, (uint8_t *)&av + SEGMENT_BYTES, sizeof(av) - SEGMENT_BYTES)) {
         return false;
     }
+    /* On InfiniBand a flag says whether there is a GRH. RoCE has a GID without it. */
+    static const uint8_t no_gid[16];
     uint32_t label = be32toh(av.grh_gid_fl);
+    bool without = memcmp(av.rgid, no_gid, sizeof(no_gid)) == 0;
+    if (label & GRH_PRESENT || without) {
+        fprintf(reader->out, " lid 0x%04x path bits %u", be16toh(av.rlid), av.fl_mlid & 0x7f);
+    }
+    if (without) {
+        return true;
+    }
     fprintf(reader->out, " gid ");
     print_gid(reader->out, av.rgid);
     fprintf(reader->out, " from gid %u hops %u tclass %u flow 0x%05x", label >> 20 & 0xff,

@@ -59,7 +59,7 @@ struct rail_way {
     uint16_t lid;      /* destination; InfiniBand only */
     uint8_t path_bits; /* low bits of the source LID */
     uint8_t service_level;
-    bool grh; /* has a global route header, of what follows. RoCE always has */
+    uint8_t grh; /* 1: has a global route header, of what follows. RoCE always has */
     uint8_t gid_index;
     uint8_t hop_limit, traffic_class;
     uint32_t flow_label;

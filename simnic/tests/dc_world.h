@@ -16,9 +16,10 @@
 
 #include <cmocka.h>
 
+#include "simnic/tests/way.h"
+
 #define MEMORY_BYTES (1u << 20)
 #define KEY 0x1122334455667788u
-#define GID_INDEX 3 /* RoCE v2, IPv4 */
 #define PATIENCE_S 20
 #define RECEIVE_BYTES 32768u
 #define LONG_BYTES 20000u /* packets of a message: five */
@@ -46,14 +47,6 @@ struct place {
     uint64_t access_key, address;
 };
 
-static struct ibv_ah_attr address_of(struct ibv_context *context)
-{
-    struct ibv_ah_attr a = {
-        .is_global = 1, .port_num = 1, .grh = {.sgid_index = GID_INDEX, .hop_limit = 64}};
-    assert_int_equal(ibv_query_gid(context, 1, GID_INDEX, &a.grh.dgid), 0);
-    return a;
-}
-
 static void open_end(struct end *end)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -73,7 +66,7 @@ static void open_end(struct end *end)
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
     assert_true(end->domain && end->sends && end->receives && end->srq && end->region);
-    struct ibv_ah_attr a = address_of(end->context);
+    struct ibv_ah_attr a = way_to_self(end->context);
     end->address = ibv_create_ah(end->domain, &a);
     assert_non_null(end->address);
 }
@@ -121,7 +114,7 @@ static void start_target(struct end *end, struct ibv_qp *dct)
     struct ibv_qp_attr m = {.qp_state = IBV_QPS_RTR,
                             .path_mtu = IBV_MTU_4096,
                             .min_rnr_timer = 1,
-                            .ah_attr = address_of(end->context)};
+                            .ah_attr = way_to_self(end->context)};
     int mask = IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV;
     assert_int_not_equal(ibv_modify_qp(dct, &m, mask), 0); /* no RNR timer */
     assert_int_equal(ibv_modify_qp(dct, &m, mask | IBV_QP_MIN_RNR_TIMER), 0);
@@ -142,7 +135,7 @@ static void start_initiator(struct ibv_qp *dci, uint8_t rnr_retry)
     struct ibv_qp_attr m = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     assert_int_equal(ibv_modify_qp(dci, &m, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), 0);
     m = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .ah_attr = address_of(dci->context)};
+        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .ah_attr = way_to_self(dci->context)};
     assert_int_equal(ibv_modify_qp(dci, &m, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV), 0);
     m = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
                              .timeout = 11,

@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "simnic/tests/way.h"
+
 #define PAGE 4096u
 #define WRITABLE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
@@ -240,9 +242,7 @@ static void test_close_all(void **state)
         assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
         attr.qp_state = IBV_QPS_RTS;
         assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-        struct ibv_ah_attr to = {
-            .is_global = 1, .port_num = 1, .grh = {.sgid_index = 3, .hop_limit = 64}};
-        assert_int_equal(ibv_query_gid(context, 1, 3, &to.grh.dgid), 0);
+        struct ibv_ah_attr to = way_to_self(context);
         struct ibv_ah *address = ibv_create_ah(domain, &to);
         assert_non_null(address);
         struct ibv_send_wr request = {.opcode = IBV_WR_SEND,

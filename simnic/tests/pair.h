@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "simnic/tests/way.h"
+
 #define PAIR_DEPTH 1024
 
 struct pair {
@@ -49,10 +51,7 @@ static inline void connect_to(struct ibv_context *context, struct ibv_qp *from, 
                              .dest_qp_num = to,
                              .max_dest_rd_atomic = 1,
                              .min_rnr_timer = 1,
-                             .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}};
-    if (ibv_query_gid(context, 1, 3, &a.ah_attr.grh.dgid)) {
-        fail("GID");
-    }
+                             .ah_attr = way_to_self(context)};
     if (ibv_modify_qp(from, &a,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) {

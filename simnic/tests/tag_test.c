@@ -16,8 +16,9 @@
 
 #include <cmocka.h>
 
+#include "simnic/tests/way.h"
+
 #define MEMORY_BYTES (1u << 20)
-#define GID_INDEX 3 /* RoCE v2, IPv4 */
 #define PATIENCE_S 20
 #define RECEIVES 32u
 #define RECEIVE_BYTES 16384u
@@ -63,10 +64,7 @@ static void start(struct ibv_qp *qp, uint32_t peer)
                              .dest_qp_num = peer,
                              .max_dest_rd_atomic = 4,
                              .min_rnr_timer = 1,
-                             .ah_attr = {.is_global = 1,
-                                         .port_num = 1,
-                                         .grh = {.sgid_index = GID_INDEX, .hop_limit = 64}}};
-    assert_int_equal(ibv_query_gid(qp->context, 1, GID_INDEX, &a.ah_attr.grh.dgid), 0);
+                             .ah_attr = way_to_self(qp->context)};
     change(qp, &a,
            IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);

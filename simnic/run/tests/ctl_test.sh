@@ -91,6 +91,9 @@ check "--json: exact" same "$(of_writer "$work/json" '.queue_pairs[0] | [.qpn, .
 check "--json: none that is destroyed" same "$(of_writer "$work/json" '.queue_pairs | length')" 2
 check "--json --all" same "$(of_writer "$work/json.all" '[.queue_pairs[].destroyed]')" "[false,false,true]"
 check "--json: the sum" same "$(of_writer "$work/json" '[.state, .sum.send_wqes, .sum.timeouts]')" '["alive",6,102]'
+check "--json: the path" same "$(of_writer "$work/json" '.queue_pairs[0].path | [.lid, .partition, .service_level, .traffic_class, .grh, .gid, .timeout]')" \
+    '[6,32785,5,106,true,"fe80:0000:0000:0000:0000:0000:0000:0009",18]'
+check "--json: the links" same "$(jq .link "$work/json")" '"ethernet"'
 check "--json: the objects" same "$(of_writer "$work/json" '.objects | [.protection_domains, .memory_regions, .queue_pairs]')" '[1,2,6]'
 
 # --- fault
@@ -127,15 +130,17 @@ options=()
 check "trace until Ctrl-C" traced records
 check "tracing is off again" tracing_is 0
 check "trace: no complaint" same "$(cat "$work/errors")" ""
-check "trace: a line a record" same "$(wc -l < "$work/trace")" 16
+check "trace: a line a record" same "$(wc -l < "$work/trace")" 18
 ours="ctl_writer WQE qp $(hex 0)"
-check "trace: time and process" same "$(grep -c "^ *[0-9]\.[0-9]\{9\} ${writer_pid[0]} ctl_writer " "$work/trace")" 16
+check "trace: time and process" same "$(grep -c "^ *[0-9]\.[0-9]\{9\} ${writer_pid[0]} ctl_writer " "$work/trace")" 18
 check "trace: a WRITE" has "$work/trace" "$ours RDMA_WRITE_IMM index 7 ds 4 signalled solicited fence imm 0xabcd1234; raddr 0x7f0012345678 rkey 0x5500; lkey 0x101 addr 0xdead000 len 4096; lkey 0x202 addr 0xbeef000 len 2147483648\$"
 check "trace: a WRITE that is cut off" has "$work/trace" "$ours RDMA_WRITE_IMM .*; 48 bytes of 64; raddr .* len 4096\$"
 check "trace: inline data" has "$work/trace" "$ours SEND index 8 ds 3; inline 20: 68 65 6c 6c 6f 2c 20 .* \.\.\.\$"
 check "trace: inline data that is cut off" has "$work/trace" "$ours SEND index 8 ds 3; inline 2147483647: 68 65 .* \.\.\.; cut off\$"
 check "trace: an atomic" has "$work/trace" "$ours ATOMIC_CS index 9 ds 4 (names qp $(hex 2)) signalled; raddr 0x1000 rkey 0x77; compare 0x6 swap 0x5; lkey 0x303 addr 0x2000 len 8\$"
 check "trace: a datagram" has "$work/trace" "WQE qp $(hex 1) SEND index 10 ds 5; to qp 0x000042 qkey 0x11111111 sl 0 gid 0000:0000:0000:0000:0000:0000:0000:0009 from gid 0 hops 64 tclass 0 flow 0x00000; lkey 0x404 addr 0x3000 len 100\$"
+check "trace: a datagram without a GRH" has "$work/trace" "SEND index 11 ds 5; to qp 0x000042 qkey 0x11111111 sl 5 lid 0x0006 path bits 1; lkey 0x404"
+check "trace: a datagram with one" has "$work/trace" "SEND index 13 ds 5; to .* sl 5 lid 0x0006 path bits 1 gid 0000:.*:0009 from gid 0 hops 64 "
 check "trace: a tag" has "$work/trace" "$ours TAG_MATCHING index 12 ds 4; append tag 0x77 mask 0xff next 6 count 3 completion; lkey 0x505 addr 0x4000 len 64\$"
 check "trace: a removed tag" has "$work/trace" "CQE cq 0x000003 NO_PACKET wqe 0 qp $(hex 5) bytes 0 owner 0 tm REMOVE place 4 success count 9\$"
 check "trace: an unknown opcode" has "$work/trace" "$ours opcode 0x3f index 11 ds 2; 16 bytes of 32\$"
@@ -146,7 +151,7 @@ check "trace: inline scatter" has "$work/trace" "CQE cq 0x000003 RESP_SEND_IMM w
 check "trace: an error" has "$work/trace" "REQ_ERR of SEND wqe 0 qp $(hex 0) owner 0 syndrome 0x15 (TRANSPORT_RETRY_EXC_ERR) vendor 0x81 (no answer)\$"
 options=(--qp "$(hex 1)" --raw)
 check "trace --qp --raw" traced records
-check "trace --qp: one QP's" same "$(grep -c WQE "$work/trace")" 1
+check "trace --qp: one QP's" same "$(grep -c WQE "$work/trace")" 3
 check "trace --qp: no other's" same "$(grep -c CQE "$work/trace")" 0
 check "trace --raw" same "$(sed -n 2p "$work/trace")" "    0000: 00000a0a $(printf %06x "$(qpn 1)")05 00000000 00000000"
 options=(--qp "$(qpn 0)")
@@ -163,7 +168,7 @@ two() { # the first ends, and the second goes on; both see all
     soon traces $one && soon traces $two && soon tracing_is 1 || return 1
     tell 0 records && sleep 0.1 && kill -INT $one && wait $one || return 1
     tracing_is 1 && tell 0 records && sleep 0.1 && kill -TERM $two && wait $two || return 1
-    same "$(wc -l < "$work/one") $(wc -l < "$work/two")" "16 32" && tracing_is 0
+    same "$(wc -l < "$work/one") $(wc -l < "$work/two")" "18 36" && tracing_is 0
 }
 check "two tracers" two
 killed() {
@@ -200,7 +205,7 @@ for i in 1 2 3 4 5 6; do
     check "damaged ring $i" traced records "damage$i"
     check "damaged ring $i: tells it" has "$work/errors" "skipped what"
     check "damaged ring $i: goes on" traced records
-    check "damaged ring $i: has all" same "$(wc -l < "$work/trace")" 16
+    check "damaged ring $i: has all" same "$(wc -l < "$work/trace")" 18
 done
 check "a damaged ring that was not traced" tell 0 damage5
 check "a damaged ring that was not traced: goes on" traced records

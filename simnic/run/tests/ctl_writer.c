@@ -35,6 +35,13 @@ static void statistics(void)
         }
     }
     qps[0].bytes_sent = 1234567890123;
+    qps[0].partition = 0x8011;
+    qps[0].timeout = 18;
+    qps[0].way = (struct rail_way){.lid = 6,
+                                   .service_level = 5,
+                                   .grh = 1,
+                                   .traffic_class = 106,
+                                   .gid = {0xfe, 0x80, [15] = 9}};
     qps[1].type = TYPE_UD;
     qps[1].rail = 1;
     qps[2].destroyed = 1;
@@ -97,6 +104,17 @@ static void work_requests(void)
     datagram.av.key.qkey.qkey = htobe32(0x11111111);
     datagram.av.dqp_dct = htobe32(0x42 | MLX5_EXTENDED_UD_AV);
     datagram.av.rgid[15] = 9;
+    record(FABRIC_TRACE_WQE, base + 1, &datagram, sizeof(datagram));
+    datagram.control =
+        control(MLX5_OPCODE_SEND, 11, base + 1, 5, 0, 0); /* on InfiniBand, without a GRH */
+    datagram.av.rlid = htobe16(6);
+    datagram.av.fl_mlid = 1;
+    datagram.av.stat_rate_sl = 5;
+    datagram.av.rgid[15] = 0;
+    record(FABRIC_TRACE_WQE, base + 1, &datagram, sizeof(datagram));
+    datagram.control = control(MLX5_OPCODE_SEND, 13, base + 1, 5, 0, 0); /* and with one */
+    datagram.av.rgid[15] = 9;
+    datagram.av.grh_gid_fl = htobe32(1u << 30);
     record(FABRIC_TRACE_WQE, base + 1, &datagram, sizeof(datagram));
     struct {
         struct mlx5_wqe_ctrl_seg control;

@@ -279,7 +279,7 @@ static struct rail_way way_of(const struct ib_uverbs_qp_dest *address)
     struct rail_way way = {.lid = address->dlid,
                            .path_bits = address->src_path_bits,
                            .service_level = address->sl & 15,
-                           .grh = address->is_global,
+                           .grh = address->is_global != 0,
                            .gid_index = address->sgid_index,
                            .hop_limit = address->hop_limit,
                            .traffic_class = address->traffic_class,
