@@ -23,10 +23,10 @@ struct thing {
     struct ibv_qp_init_attr attributes; /* for when its device is known */
     struct rdma_conn_param parameters;
     uint8_t own_private[PRIVATE_BYTES_MAX];
-    struct ibv_ah *target;         /* NULL = closed, or no target */
-    uint32_t number;               /* of the target's queue pair */
-    uint32_t queue_key;            /* of the target's queue pair, or of its own */
-    struct ibv_global_route route; /* to the target */
+    struct ibv_ah *target;  /* NULL = closed, or no target */
+    uint32_t number;        /* of the target's queue pair */
+    uint32_t queue_key;     /* of the target's queue pair, or of its own */
+    struct ibv_ah_attr way; /* to the target */
     uint32_t sends_open, receives_open;
     uint64_t sends, receives; /* that were posted */
     int connected, over, draining;

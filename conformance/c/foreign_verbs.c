@@ -21,15 +21,16 @@ static struct ibv_grh letter_header;
 static uint32_t letter_key; /* of the queue that it came to */
 
 /* The first GID of RoCE v2 over IPv4: packets have the header of the GID that they are sent from, so both sides' must be of one kind.
- * Returns whether it failed. */
+ * On InfiniBand the first. Returns whether it failed. */
 static int choose_gid(struct ibv_gid_entry *chosen)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     struct ibv_gid_entry entries[GIDS];
     ssize_t count = ibv_query_gid_table(device, entries, GIDS, 0);
     for (ssize_t i = 0; i < count; i++) {
-        if (entries[i].port_num == PORT && entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 &&
-            memcmp(entries[i].gid.raw, mapped, sizeof(mapped)) == 0) {
+        const int roce = entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 &&
+                    memcmp(entries[i].gid.raw, mapped, sizeof(mapped)) == 0;
+        if (entries[i].port_num == PORT && (roce || entries[i].gid_type == IBV_GID_TYPE_IB)) {
             *chosen = entries[i];
             return 0;
         }
@@ -50,7 +51,8 @@ int verbs_make(struct thing *made)
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static int tell_address(uint32_t pair, uint32_t sequence_number, const union ibv_gid *gid)
+static int tell_address(uint32_t pair, uint32_t sequence_number, uint16_t lid,
+                        const union ibv_gid *gid)
 {
     struct ibv_port_attr port;
     if (ibv_query_port(device, PORT, &port)) {
@@ -58,9 +60,9 @@ static int tell_address(uint32_t pair, uint32_t sequence_number, const union ibv
     }
     put_number(answer(), "queue_pair_number", pair);
     put_number(answer(), "packet_sequence_number", sequence_number);
-    put_number(answer(), "link", 2);
+    put_number(answer(), "link", port.link_layer == IBV_LINK_LAYER_INFINIBAND ? 1 : 2);
     put_number(answer(), "mtu_bytes", 128u << port.active_mtu);
-    put_number(answer(), "lid", 0);
+    put_number(answer(), "lid", lid);
     put_bytes(answer(), "gid", gid->raw, sizeof(gid->raw));
     return 0;
 }
@@ -68,17 +70,22 @@ static int tell_address(uint32_t pair, uint32_t sequence_number, const union ibv
 int verbs_tell_address(const struct thing *it)
 {
     struct ibv_gid_entry gid;
-    return choose_gid(&gid) || tell_address(it->qp->qp_num, SEQUENCE_NUMBER, &gid.gid);
+    struct ibv_port_attr port;
+    return choose_gid(&gid) || ibv_query_port(device, PORT, &port) ||
+           tell_address(it->qp->qp_num, SEQUENCE_NUMBER, port.lid, &gid.gid);
 }
 
-/* The way to where the line says. Returns whether it failed. */
+/* The way to where the line says; on InfiniBand, with a GRH only if the port requires one. Returns whether it failed. */
 static int way_of_line(struct ibv_ah_attr *way)
 {
     struct ibv_gid_entry gid;
-    if (choose_gid(&gid)) {
+    struct ibv_port_attr port;
+    if (choose_gid(&gid) || ibv_query_port(device, PORT, &port)) {
         return -1;
     }
-    *way = (struct ibv_ah_attr){.is_global = 1,
+    *way = (struct ibv_ah_attr){.is_global = port.link_layer != IBV_LINK_LAYER_INFINIBAND ||
+                                             port.flags & IBV_QPF_GRH_REQUIRED,
+                                .dlid = (uint16_t)number("lid"),
                                 .port_num = PORT,
                                 .grh = {.sgid_index = (uint8_t)gid.gid_index, .hop_limit = 64}};
     bytes_of("gid", way->grh.dgid.raw, sizeof(way->grh.dgid.raw));
@@ -157,7 +164,7 @@ void verbs_keep_letter(const struct thing *queue, const struct ibv_wc *done, con
 static int make_target(struct thing *made, struct ibv_ah_attr *way, uint32_t pair, uint32_t key)
 {
     made->target = ibv_create_ah(domain, way);
-    made->route = way->grh;
+    made->way = *way;
     made->number = pair;
     made->queue_key = key;
     return !made->target;
@@ -178,7 +185,7 @@ int verbs_target_of(struct thing *made)
 
 int verbs_tell_target(const struct thing *target)
 {
-    return tell_address(target->number, 0, &target->route.dgid);
+    return tell_address(target->number, 0, target->way.dlid, &target->way.grh.dgid);
 }
 
 int verbs_close_target(struct thing *target)

@@ -7,7 +7,7 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from verbs import HEADER_BYTES, QUEUE_KEY, Address, Device, Piece, QueuePair, Target, source_of
+from verbs import HEADER_BYTES, INFINIBAND, QUEUE_KEY, Address, Device, Piece, QueuePair, Target, source_of
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from runner_lines import Commands, Refused, big, event, payload, say, told
@@ -176,8 +176,10 @@ class Runner:
         self.things[name] = Target(self.device, Address(gid=bytes.fromhex(gid), **numbers), queue_key or QUEUE_KEY)
 
     def do_target_of(self, name):
-        queue, header, number = self.letter
-        there = queue.pair.address()._replace(queue_pair_number=number, packet_sequence_number=0, gid=source_of(header))
+        queue, header, done = self.letter
+        there = queue.pair.address()
+        lid = done.lid if there.link == INFINIBAND else 0
+        there = there._replace(queue_pair_number=done.source, packet_sequence_number=0, lid=lid, gid=source_of(header, there.link, done.grh))
         self.things[name] = Target(self.device, there, queue.key)
 
     def do_target_address(self, target):
@@ -250,7 +252,7 @@ class Runner:
             size = 0 if done.written else done.bytes if post.opcode == "receive" else post.length
             data = post.gather(index, size) if size else b""
             if post.opcode == "receive" and post.queue.key is not None:
-                self.letter = post.queue, data[:HEADER_BYTES], done.source
+                self.letter = post.queue, data[:HEADER_BYTES], done
                 data = data[HEADER_BYTES:]
             fields = {"length": len(data), "checksum": zlib.crc32(data), "data": data}
         if post.atomic:

@@ -18,6 +18,8 @@ except ImportError:  # its name since rdma-core 50 or so
 
 PORT = 1
 ROCE_V2 = 2  # enum ibv_gid_type
+INFINIBAND, ETHERNET = 1, 2  # CRPC_LINK_
+GRH_REQUIRED = 1  # of a port's flags
 GIDS = 64
 IPV4 = bytes(10) + b"\xff\xff"  # how such a GID begins; packets have the header of the GID that they are sent from, so both sides have one
 ENTRIES = 8192
@@ -44,7 +46,7 @@ STATUSES = {
 #: What a program without rdma_cm has to know of a queue pair, as struct crpc_queue_address; the GID as 16 bytes.
 Address = namedtuple("Address", "queue_pair_number packet_sequence_number link mtu_bytes lid gid")
 #: What came of an op. Of one that failed, the rest is None.
-Done = namedtuple("Done", "number status bytes immediate written source")
+Done = namedtuple("Done", "number status bytes immediate written source lid grh")
 #: Memory of this side: bytes of a region.
 Piece = namedtuple("Piece", "region offset bytes")
 
@@ -53,11 +55,18 @@ class Device:
     def __init__(self, name):
         self.context = Context(name=name)
         self.domain = PD(self.context)
-        wanted = e.IBV_WC_EX_WITH_BYTE_LEN | e.IBV_WC_EX_WITH_IMM | e.IBV_WC_EX_WITH_QP_NUM | e.IBV_WC_EX_WITH_SRC_QP
+        wanted = e.IBV_WC_EX_WITH_BYTE_LEN | e.IBV_WC_EX_WITH_IMM | e.IBV_WC_EX_WITH_QP_NUM | e.IBV_WC_EX_WITH_SRC_QP | e.IBV_WC_EX_WITH_SLID
         self.completions = CQEX(self.context, CqInitAttrEx(cqe=ENTRIES, wc_flags=wanted))
-        found = (entry.gid_index for entry in self.context.query_gid_table(GIDS) if (entry.port_num, entry.gid_type) == (PORT, ROCE_V2))
-        self.gid_index, self.gid = next((index, gid) for index, gid in map(self.gid_at, found) if gid[:12] == IPV4)
-        self.mtu = self.context.query_port(PORT).active_mtu
+        port = self.context.query_port(PORT)
+        self.link = INFINIBAND if port.link_layer == e.IBV_LINK_LAYER_INFINIBAND else ETHERNET
+        self.lid, self.mtu = port.lid, port.active_mtu
+        # On InfiniBand, a GRH is only where the port requires one.
+        self.uses_grh = self.link == ETHERNET or bool(port.flags & GRH_REQUIRED)
+        if self.link == INFINIBAND:
+            self.gid_index, self.gid = self.gid_at(0)
+        else:
+            found = (entry.gid_index for entry in self.context.query_gid_table(GIDS) if (entry.port_num, entry.gid_type) == (PORT, ROCE_V2))
+            self.gid_index, self.gid = next((index, gid) for index, gid in map(self.gid_at, found) if gid[:12] == IPV4)
 
     def gid_at(self, index):
         return index, bytes.fromhex(self.context.query_gid(PORT, index).gid.replace(":", ""))
@@ -66,10 +75,12 @@ class Device:
         """`access` is the sum of CRPC_ACCESS_*."""
         return MR(self.domain, length, sum(flag for index, flag in enumerate(ACCESSES) if access >> index & 1))
 
-    def way_to(self, gid):
-        words = ":".join(gid.hex()[index : index + 4] for index in range(0, 32, 4))
+    def way_to(self, address):
+        if not self.uses_grh:
+            return AHAttr(is_global=0, port_num=PORT, dlid=address.lid)
+        words = ":".join(address.gid.hex()[index : index + 4] for index in range(0, 32, 4))
         route = GlobalRoute(dgid=GID(words), sgid_index=self.gid_index, hop_limit=HOPS)
-        return AHAttr(gr=route, is_global=1, port_num=PORT)
+        return AHAttr(gr=route, is_global=1, port_num=PORT, dlid=address.lid)
 
     def poll(self):
         """Returns what has ended since."""
@@ -86,18 +97,21 @@ class Device:
     def one(self):
         entry = self.completions
         if entry.status != e.IBV_WC_SUCCESS:
-            return Done(entry.wr_id, STATUSES.get(entry.status, "CRPC_E_DEVICE"), None, None, None, None)
+            return Done(entry.wr_id, STATUSES.get(entry.status, "CRPC_E_DEVICE"), None, None, None, None, None, None)
         immediate = socket.ntohl(entry.read_imm_data()) if entry.read_wc_flags() & e.IBV_WC_WITH_IMM else None
         written = entry.read_opcode() == e.IBV_WC_RECV_RDMA_WITH_IMM
-        return Done(entry.wr_id, "CRPC_OK", entry.read_byte_len(), immediate, written, entry.read_src_qp())
+        grh = bool(entry.read_wc_flags() & e.IBV_WC_GRH)
+        return Done(entry.wr_id, "CRPC_OK", entry.read_byte_len(), immediate, written, entry.read_src_qp(), entry.read_slid(), grh)
 
     def close(self):
         self.context.close()  # and all that was made of it
 
 
-def source_of(header):
-    """The GID from which a datagram came: before it are 20 bytes of nothing, and its IP header."""
-    return IPV4 + header[32:36]
+def source_of(header, link, grh):
+    """The GID from which a datagram came: before it are 20 bytes of nothing, and its IP header; or, on InfiniBand, a GRH if there is one."""
+    if link == ETHERNET:
+        return IPV4 + header[32:36]
+    return header[8:24] if grh else bytes(16)
 
 
 class Target:
@@ -107,7 +121,7 @@ class Target:
         self.address = address
         self.key = key
         self.closed = False
-        self.way = AH(device.domain, attr=device.way_to(address.gid))
+        self.way = AH(device.domain, attr=device.way_to(address))
 
     def close(self):
         self.way.close()
@@ -135,7 +149,8 @@ class QueuePair:
         self.pair = QP(device.domain, made, self.attributes)  # to INIT, or ready to send
 
     def address(self):
-        return Address(self.pair.qp_num, SEQUENCE_NUMBER, 2, 128 << self.device.mtu, 0, self.device.gid)
+        device = self.device
+        return Address(self.pair.qp_num, SEQUENCE_NUMBER, device.link, 128 << device.mtu, device.lid, device.gid)
 
     def connect(self, peer):
         it = self.attributes
@@ -143,7 +158,7 @@ class QueuePair:
         it.dest_qp_num, it.rq_psn = peer.queue_pair_number, peer.packet_sequence_number
         it.max_dest_rd_atomic = it.max_rd_atomic = READS
         it.min_rnr_timer, it.timeout, it.retry_cnt, it.rnr_retry = RNR_TIMER, TIMEOUT, 6, 7
-        it.ah_attr = self.device.way_to(peer.gid)
+        it.ah_attr = self.device.way_to(peer)
         self.pair.to_rts(it)
 
     def fail(self):
