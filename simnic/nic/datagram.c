@@ -152,7 +152,7 @@ bool datagram_send(struct nic *nic, struct queue_pair *qp, uint8_t *syndrome)
         bool routed = !nowhere && !rail_same_subnet(nic_link(nic), qp->rail, packet.rail >> 4);
         build_grh(payload, &source, request, routed);
     }
-    qp_tell_path(qp, &request->way);
+    qp_tell_path_of_request(nic, qp);
     *syndrome = segments_gather(nic, qp, request, 0, payload + header_bytes, request->bytes);
     if (*syndrome) {
         return true;

@@ -59,7 +59,7 @@ bool dc_connect(struct nic *nic, struct queue_pair *qp)
     a->way = request->way;
     qp->destination_rail =
         qp_rail_reached(nic, qp, &a->way); /* if there is none, the retries run out */
-    qp_tell_path(qp, &a->way);
+    qp_tell_path_of_request(nic, qp);
     qp->dc_access_key = request->access_key;
     qp->dc_first_psn = qp->next_psn;
     /* The number is the time, which all processes share. So it grows even if another process gets

@@ -230,6 +230,8 @@ static inline bool qp_admits(const struct nic *nic, const struct queue_pair *qp,
     return !(nic_link(nic) & LINK_INFINIBAND) ||
            rail_partitions_match(packet->partition, qp->attributes.partition);
 }
+/* Shows the path of a QP whose request names it: qp_tell_path. */
+void qp_tell_path_of_request(const struct nic *nic, struct queue_pair *qp);
 /* Whether the state is one in which requests of peers are received. */
 bool qp_receives(const struct queue_pair *qp);
 

@@ -165,6 +165,17 @@ void qp_tell_path(struct queue_pair *qp, const struct rail_way *way)
     s->rnr_retry_count = qp->attributes.rnr_retry_count;
 }
 
+void qp_tell_path_of_request(const struct nic *nic, struct queue_pair *qp)
+{
+    struct rail_way way = qp->request.way;
+    if (!(nic_link(nic) & LINK_INFINIBAND)) { /* as libmlx5 writes an address vector of Ethernet */
+        way.lid = 0;
+        way.grh = 1;
+        way.service_level = way.service_level >> 1;
+    }
+    qp_tell_path(qp, &way);
+}
+
 uint32_t qp_mtu_bytes(const struct queue_pair *qp)
 {
     uint8_t mtu = qp->attributes.path_mtu;

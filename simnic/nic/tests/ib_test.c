@@ -362,6 +362,25 @@ static void test_path_is_shown(void **state)
     end(p);
 }
 
+/* RoCE has a UDP port in the place of the LID, a priority of three bits in other bits, and always a GRH, of
+ * which WQEs say nothing. */
+static void test_path_on_ethernet_is_shown(void **state)
+{
+    (void)state;
+    struct rig_qp_options options = {.type = TYPE_UD};
+    struct pair *p = pair_new(&options);
+    rig_connect(p->a, p->b);
+    struct rail_way way = {.lid = 0xe6f5, .service_level = 3 << 1, .gid_index = 3};
+    memcpy(way.gid, rails[0].gid[3].raw, sizeof(way.gid));
+    expect_sent(p->cq, p->a, send_datagram(p, &way, 10));
+    const struct fabric_queue_pair_statistics *s = p->a->qp->statistics;
+    assert_int_equal(s->way.lid, 0);
+    assert_int_equal(s->way.service_level, 3);
+    assert_int_equal(s->way.grh, 1);
+    assert_memory_equal(s->way.gid, rails[0].gid[3].raw, 16);
+    end(p);
+}
+
 /* ---- the words of --link ---- */
 
 static void test_words(void **state)
@@ -403,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_datagram_to_nobody),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_path_is_shown),
+        cmocka_unit_test(test_path_on_ethernet_is_shown),
         cmocka_unit_test(test_words),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
