@@ -148,3 +148,8 @@ func mapped(t testing.TB, bytes int) []byte {
 }
 
 func pointer(memory []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(memory)) }
+
+// isSender tells whether a datagram came from an address. Within an InfiniBand subnet the GID does not travel, and the LID says it.
+func isSender(from, here copyrpc.QueueAddress) bool {
+	return from.QueuePairNumber == here.QueuePairNumber && from.LID == here.LID && (from.GID == here.GID || here.InfiniBand)
+}
