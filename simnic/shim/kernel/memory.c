@@ -91,6 +91,30 @@ static int populate(uint64_t start, uint64_t bytes, uint32_t access)
     return is_known(advice) ? EFAULT : 0;
 }
 
+/* With nvidia-peermem, the kernel asks the drivers of other devices for memory that it cannot pin itself. Here, a
+ * shared mapping without any right (PROT_NONE) stands for a GPU's memory: the NIC maps its pages for itself, and a
+ * program that touches them gets SIGSEGV. Returns false if it is no such memory. */
+static bool map_peer_memory(struct object *object, uint64_t start, uint64_t bytes)
+{
+    const uint64_t first = start & ~4095ull, length = ((start + bytes + 4095) & ~4095ull) - first;
+    if (madvise((void *)(uintptr_t)first, length, MADV_POPULATE_READ) == 0) {
+        return false; /* the program can read it: it has the memory, but not the right to write */
+    }
+    /* Of a shared mapping, a length of 0 makes a second one of the same pages: mremap(2). */
+    void *mapping = mremap((void *)(uintptr_t)first, 0, length, MREMAP_MAYMOVE);
+    if (mapping == MAP_FAILED) {
+        return false;
+    }
+    if (mprotect(mapping, length, PROT_READ | PROT_WRITE) != 0 ||
+        madvise(mapping, length, MADV_POPULATE_WRITE) != 0) {
+        real.munmap(mapping, length);
+        return false;
+    }
+    object->mapping = mapping;
+    object->mapping_bytes = length;
+    return true;
+}
+
 int verb_reg_mr(const struct call *call)
 {
     struct ib_uverbs_reg_mr request;
@@ -105,7 +129,7 @@ int verb_reg_mr(const struct call *call)
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
     }
     result = populate(request.start, request.length, request.access_flags);
-    if (result) {
+    if (result && result != EFAULT) {
         return result;
     }
     struct memory_key *key = key_create(&process.nic, KEY_REGION, (uint32_t)domain->number);
@@ -113,8 +137,13 @@ int verb_reg_mr(const struct call *call)
     if (!object) {
         return ENOMEM;
     }
+    if (result && !map_peer_memory(object, request.start, request.length)) {
+        object_destroy(object);
+        return result;
+    }
     key->access = request.access_flags;
-    key->start = request.start;
+    key->start = object->mapping ? (uint64_t)(uintptr_t)object->mapping + (request.start & 4095)
+                                 : request.start;
     key->bytes = request.length;
     key->address = request.access_flags & ACCESS_ZERO_BASED ? request.start & 4095 : request.hca_va;
     object_use(object, domain);
