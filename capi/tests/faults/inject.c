@@ -334,6 +334,7 @@ ENDS(ibv_destroy_cq, completion_queues)
 MAKES(ibv_create_srq, receive_queues)
 ENDS(ibv_destroy_srq, receive_queues)
 MAKES(ibv_create_qp, queue_pairs)
+MAKES(mlx5dv_create_qp, queue_pairs)
 ENDS(ibv_destroy_qp, queue_pairs)
 ENDS(ibv_close_device, contexts)
 

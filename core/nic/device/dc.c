@@ -43,7 +43,7 @@ static uint8_t streams_exponent(uint32_t streams)
     return exponent;
 }
 
-/* Scatter to CQE is off, as in mlx5/queue.c. */
+/* Scatter to CQE is off, as in queue.c. */
 static struct mlx5dv_qp_init_attr attributes_of(enum mlx5dv_dc_type type)
 {
     return (struct mlx5dv_qp_init_attr){.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |

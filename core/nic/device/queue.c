@@ -2,6 +2,7 @@
 #include "nic/device/queue.h"
 
 #include <errno.h>
+#include <infiniband/mlx5dv.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -77,6 +78,16 @@ static void keep(struct device_source *source, uint32_t *places, uint32_t needed
         source->places_left += *places - needed;
         *places = needed;
     }
+}
+
+struct ibv_qp *device_queue_qp_create(struct device_nic *nic,
+                                      struct ibv_qp_init_attr_ex *attributes)
+{
+    struct mlx5dv_qp_init_attr direct = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+                                         .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
+    return mlx5dv_is_supported(nic->context->device)
+               ? mlx5dv_create_qp(nic->context, attributes, &direct)
+               : ibv_create_qp_ex(nic->context, attributes);
 }
 
 void device_queue_keep_places(struct device_queue *queue, uint32_t sends, uint32_t receives)

@@ -73,6 +73,11 @@ void device_queue_end(struct device_queue *queue);
 /* Makes a UD queue pair, which has no peer, ready to receive and to send. Returns an errno value. */
 int device_queue_ready(struct nic_queue *base);
 
+/* Creates a queue pair with these attributes, among them the domain, for make_rings. libmlx5 alone would have the device put short payloads into CQEs ("scatter
+ * to CQE"), and its ibv_poll_cq would copy them to where a receive wants them: by the processor, which cannot do that if this is
+ * another device's memory. Here that is off. Returns NULL and sets errno if it fails. */
+struct ibv_qp *device_queue_qp_create(struct device_nic *nic,
+                                      struct ibv_qp_init_attr_ex *attributes);
 /* dc.c: Creates a DCI or a DCT with these completion queues, SRQ, limits and domain. Returns NULL and sets errno
  * if it fails. */
 struct ibv_qp *device_dc_create(struct device_queue *queue, struct ibv_qp_init_attr_ex *attributes,

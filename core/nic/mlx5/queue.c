@@ -1,7 +1,4 @@
-/* queue.c: making and ending queues with user data (nic/queue.h), and their completion queues.
- *
- * Scatter to CQE is off: the processor would have to copy small payloads into their buffers, which it
- * cannot if these are another device's. */
+/* queue.c: making and ending queues with user data (nic/queue.h), and their completion queues. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -144,11 +141,9 @@ static int create_qp(struct mlx5_nic *nic, struct nic_domain *domain,
         .comp_mask = IBV_QP_INIT_ATTR_PD,
         .pd = device_pd(&nic->device, domain),
     };
-    struct mlx5dv_qp_init_attr direct = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
-                                         .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
     queue->pair.qp = options->kind == NIC_QUEUE_DCI || options->kind == NIC_QUEUE_DCT
                          ? device_dc_create(queue, &attributes, options)
-                         : mlx5dv_create_qp(nic->device.context, &attributes, &direct);
+                         : device_queue_qp_create(&nic->device, &attributes);
     return queue->pair.qp ? 0 : errno;
 }
 

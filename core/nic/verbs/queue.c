@@ -99,8 +99,8 @@ static int create_qp(struct device_queue *queue, struct nic_domain *domain,
                      const struct nic_queue_options *options)
 {
     struct nic_queue *base = &queue->base;
-    const struct verbs_nic *nic = to_verbs_nic(base->nic);
-    struct ibv_qp_init_attr attributes = {
+    struct verbs_nic *nic = to_verbs_nic(base->nic);
+    struct ibv_qp_init_attr_ex attributes = {
         /* Both are demanded, also of a queue pair that has only one of them. */
         .send_cq = queue->send_source ? to_verbs_source(queue->send_source)->cq : nic->send.cq,
         .recv_cq =
@@ -112,12 +112,14 @@ static int create_qp(struct device_queue *queue, struct nic_domain *domain,
                 .max_recv_wr = options->receives ? base->receives.mask + 1 : 0,
                 .max_recv_sge = options->receives ? options->receive_pieces : 0},
         .qp_type = options->kind == NIC_QUEUE_UD ? IBV_QPT_UD : IBV_QPT_RC,
+        .comp_mask = IBV_QP_INIT_ATTR_PD,
+        .pd = device_pd(&nic->device, domain),
     };
     if (base->kind == NIC_QUEUE_DCI || base->kind == NIC_QUEUE_DCT) {
         attributes.cap.max_send_wr = options->sends ? verbs_dc_wqes(base) : 0;
-        return verbs_dc_create(queue, domain, &attributes, options);
+        return verbs_dc_create(queue, &attributes, options);
     }
-    queue->pair.qp = ibv_create_qp(device_pd(to_device_nic(base->nic), domain), &attributes);
+    queue->pair.qp = device_queue_qp_create(&nic->device, &attributes);
     return queue->pair.qp ? 0 : errno;
 }
 

@@ -16,19 +16,11 @@ uint32_t verbs_dc_wqes(const struct nic_queue *queue)
     return (queue->sends.mask + 1) * (queue->streams > 0 ? 2 : 1);
 }
 
-int verbs_dc_create(struct device_queue *base, struct nic_domain *domain,
-                    const struct ibv_qp_init_attr *plain, const struct nic_queue_options *options)
+int verbs_dc_create(struct device_queue *base, struct ibv_qp_init_attr_ex *attributes,
+                    const struct nic_queue_options *options)
 {
     struct verbs_queue *queue = to_verbs_queue(&base->base);
-    struct ibv_qp_init_attr_ex attributes = {
-        .send_cq = plain->send_cq,
-        .recv_cq = plain->recv_cq,
-        .srq = plain->srq,
-        .cap = plain->cap,
-        .comp_mask = IBV_QP_INIT_ATTR_PD,
-        .pd = device_pd(to_device_nic(base->base.nic), domain),
-    };
-    base->pair.qp = device_dc_create(base, &attributes, options);
+    base->pair.qp = device_dc_create(base, attributes, options);
     if (!base->pair.qp) {
         return errno;
     }

@@ -195,9 +195,9 @@ extern const struct nic_queue_operations verbs_queue_operations;
 /* queue_dc.c: DCIs and DCTs */
 /* Returns how many WQEs libmlx5 is asked for. */
 uint32_t verbs_dc_wqes(const struct nic_queue *queue);
-/* Creates the DCI or DCT like the queue pair that `plain` describes. Returns an errno value. */
-int verbs_dc_create(struct device_queue *queue, struct nic_domain *domain,
-                    const struct ibv_qp_init_attr *plain, const struct nic_queue_options *options);
+/* Creates the DCI or DCT with these attributes. Returns an errno value. */
+int verbs_dc_create(struct device_queue *queue, struct ibv_qp_init_attr_ex *attributes,
+                    const struct nic_queue_options *options);
 /* Says where WQE `index` of the chain goes, which is about to be posted. */
 void verbs_dc_chain(struct verbs_queue *queue, uint32_t index, const struct nic_work *work,
                     const struct nic_target *target);
