@@ -1074,6 +1074,12 @@ CRPC_API int32_t crpc_listener_drain(crpc_context *context, crpc_listener listen
 #define CRPC_ACCESS_REMOTE_WRITE 0x2u /* needs LOCAL_WRITE; receives of channels need it */
 #define CRPC_ACCESS_REMOTE_READ 0x4u
 #define CRPC_ACCESS_REMOTE_ATOMIC 0x8u /* needs LOCAL_WRITE */
+/* Whose memory it is: at most one of these two. Without either, that of crpc_region_register is the host's, and a dma-buf is another
+ * device's. DEVICE: only devices touch it, never the processor, e.g. a GPU's by nvidia-peermem. What would take a copy by the
+ * processor is refused: CRPC_OP_IDEMPOTENT, crpc_retain, and CRPC_OP_REGION while an endpoint that reconnects is away. */
+#define CRPC_ACCESS_DEVICE 0x10u
+/* HOST: at the region's address, the processor can read the memory, and write to it if the region has LOCAL_WRITE. */
+#define CRPC_ACCESS_HOST 0x20u
 
 /* Describes a region. */
 typedef struct crpc_region_info {
@@ -1089,7 +1095,8 @@ typedef struct crpc_region_info {
 
 /* Registers memory with the context's device, and with the rails if the context has them. If one of
  * two rails cannot register it, that rail is left out, with a warning in the log. The memory stays
- * the caller's, and must stay mapped until crpc_region_deregister. Blocks while the system pins the
+ * the caller's, and must stay mapped until crpc_region_deregister. `access`: CRPC_ACCESS_*; memory of a GPU needs
+ * CRPC_ACCESS_DEVICE, since otherwise the processor copies short payloads. Blocks while the system pins the
  * pages, which may take long.
  * Returns CRPC_OK and sets *region; CRPC_E_INVALID (also: not mapped), CRPC_E_MEMLOCK,
  * CRPC_E_NO_RESOURCE, CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED, CRPC_E_SYSTEM. */
@@ -1133,7 +1140,8 @@ CRPC_API int32_t crpc_region_get_info(crpc_context *context, crpc_region region,
 
 /* Registers memory of another device, such as a GPU: `bytes` from `offset` of the dma-buf `fd`. Ops
  * address it from `address` on: where it is mapped, or any number if it is not. Linux demands that
- * `address` and `offset` are equal modulo the page size. `fd` and the memory stay the caller's, as
+ * `address` and `offset` are equal modulo the page size. The processor does not touch this memory, unless `access` has
+ * CRPC_ACCESS_HOST. `fd` and the memory stay the caller's, as
  * in crpc_region_register. May block for long.
  * Returns as crpc_region_register; CRPC_E_UNSUPPORTED also if the kernel or the device does not
  * support dma-bufs. */
@@ -1152,9 +1160,9 @@ CRPC_API int32_t crpc_region_deregister(crpc_context *context, crpc_region regio
 /* Removes from the registration cache every registration that overlaps [address, address + bytes),
  * or all registrations if bytes is 0. The cache serves ops of channels that name memory without a
  * region: the library registers this memory and keeps the registration for later ops, within the
- * limits of crpc_cache_info. The memory stays the caller's. Before it is unmapped (munmap, mremap,
- * free() of a large block), the caller must remove it from the cache; otherwise the device goes on
- * using the old pages. May block while the system unpins pages.
+ * limits of crpc_cache_info. It must be the host's: memory of another device needs a region. The memory
+ * stays the caller's. Before it is unmapped (munmap, mremap, free() of a large block), the caller must
+ * remove it from the cache; otherwise the device goes on using the old pages. May block while the system unpins pages.
  * Returns the number of registrations removed; CRPC_E_BUSY (an op uses one of them, and none was
  * removed); CRPC_E_STATE (as crpc_cache_get_info); CRPC_E_INVALID. */
 CRPC_API int32_t crpc_cache_forget(crpc_context *context, const void *address, uint64_t bytes);

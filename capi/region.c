@@ -41,7 +41,8 @@ static int32_t check_extent(const struct extent *extent, crpc_error *error)
 static int32_t check_access(uint32_t access, crpc_error *error)
 {
     const uint32_t writes = CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_ATOMIC;
-    const uint32_t known = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_READ | writes;
+    const uint32_t whose = CRPC_ACCESS_DEVICE | CRPC_ACCESS_HOST;
+    const uint32_t known = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_READ | writes | whose;
     if (access & ~known) {
         return error_set(error, CRPC_E_INVALID, 0,
                          "access 0x%x has bits that are not CRPC_ACCESS_*", access);
@@ -50,7 +51,20 @@ static int32_t check_access(uint32_t access, crpc_error *error)
         return error_set(error, CRPC_E_INVALID, 0,
                          "CRPC_ACCESS_REMOTE_WRITE and _ATOMIC need CRPC_ACCESS_LOCAL_WRITE too");
     }
+    if ((access & whose) == whose) {
+        return error_set(error, CRPC_E_INVALID, 0,
+                         "CRPC_ACCESS_DEVICE and CRPC_ACCESS_HOST contradict each other");
+    }
     return CRPC_OK;
+}
+
+/* What core is told: CRPC_ACCESS_DEVICE, if the processor may not touch the memory, and the rights. */
+static uint32_t access_in_core(const struct extent *extent, uint32_t access)
+{
+    if (extent->fd != NO_FD && !(access & CRPC_ACCESS_HOST)) {
+        access |= CRPC_ACCESS_DEVICE;
+    }
+    return access & ~CRPC_ACCESS_HOST;
 }
 
 /* ---- Devices --------------------------------------------------------------------------------- */
@@ -59,7 +73,7 @@ static int32_t check_access(uint32_t access, crpc_error *error)
  * theirs by windows. */
 static uint32_t calls_access(const crpc_context *context, uint32_t access)
 {
-    return (context->queues ? access : access & CRPC_ACCESS_LOCAL_WRITE) |
+    return (context->queues ? access : access & (CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_DEVICE)) |
            (context->nic->windows ? NIC_ACCESS_WINDOWS : 0);
 }
 
@@ -94,6 +108,7 @@ static int32_t keep_fd(struct region *region, const struct extent *extent, crpc_
     region->payloads = (struct rpc_region){.address = extent->address,
                                            .bytes = extent->bytes,
                                            .fd = NO_FD,
+                                           .foreign = region->foreign,
                                            .fd_offset = extent->fd_offset,
                                            .users = &region->calls.users};
     rpc_region_init(&region->payloads);
@@ -148,7 +163,9 @@ static int32_t register_region(crpc_context *context, const struct extent *exten
     if (!region) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a region");
     }
-    status = register_with_all(context, extent, access, region, error);
+    const uint32_t told = access_in_core(extent, access);
+    region->foreign = told & CRPC_ACCESS_DEVICE;
+    status = register_with_all(context, extent, told, region, error);
     if (status != CRPC_OK) {
         free(region);
         return status;
@@ -169,7 +186,6 @@ static int32_t register_region(crpc_context *context, const struct extent *exten
     region->address = extent->address;
     region->bytes = extent->bytes;
     region->access = access;
-    region->foreign = extent->fd != NO_FD;
     list_append(&context->regions, &region->link);
     out->bits = region->handle;
     return CRPC_OK;

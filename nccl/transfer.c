@@ -25,6 +25,8 @@ static int register_with(struct comm *comm, void *data, size_t bytes, int memory
     }
     /* What is only sent need not be writable to the peer. */
     uint32_t access = comm->sends ? 0 : CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
+    /* NCCL says what it knows: a dma-buf of host memory is mapped at `data`. */
+    access |= memory == NET_MEMORY_HOST ? CRPC_ACCESS_HOST : CRPC_ACCESS_DEVICE;
     crpc_error error = {.struct_size = sizeof(error)};
     struct session *session = comm->session;
     pthread_mutex_lock(&session->lock);

@@ -25,6 +25,11 @@ const (
 	RemoteWrite  Access = C.CRPC_ACCESS_REMOTE_WRITE // needs LocalWrite
 	RemoteRead   Access = C.CRPC_ACCESS_REMOTE_READ
 	RemoteAtomic Access = C.CRPC_ACCESS_REMOTE_ATOMIC // needs LocalWrite
+
+	// Whose memory a region is: at most one of these. Without either, that of Register is the host's, and a dma-buf is
+	// another device's.
+	DeviceMemory Access = C.CRPC_ACCESS_DEVICE // the processor never touches it: a GPU's, by nvidia-peermem
+	HostMemory   Access = C.CRPC_ACCESS_HOST   // the processor can read it at its address, and write with LocalWrite
 )
 
 // RegionHandle names a region of a [RawContext]. Zero is no region.
@@ -71,7 +76,13 @@ func (c *Context) NewRegion(bytes int, access Access) (*Region, error) {
 const opRegister = "register"
 
 func newRegion(p *poller, bytes int, access Access, release func()) (*Region, error) {
-	own, err := mapRegion(p, bytes, access)
+	var own *region
+	err := error(nil)
+	if access&DeviceMemory != 0 {
+		err = errorf(opRegister, ErrInvalid, "new memory is the host's, and no other device's")
+	} else {
+		own, err = mapRegion(p, bytes, access)
+	}
 	if err != nil {
 		letGo(release)
 		return nil, err
@@ -100,7 +111,8 @@ func mapRegion(p *poller, bytes int, access Access) (*region, error) {
 
 // Register registers memory from C or mmap, e.g. shared memory or huge pages. The memory stays the
 // caller's, and must stay mapped until the region or the context is closed. It must not be Go
-// memory: neither a slice that Go made, nor a variable. The context waits as for NewRegion.
+// memory: neither a slice that Go made, nor a variable. With DeviceMemory, it is another device's at this address, such as
+// a GPU's; then the region's Bytes are nil, as of RegisterDmabuf. The context waits as for NewRegion.
 func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*Region, error) {
 	p, err := c.valid(opRegister)
 	if err != nil {
@@ -108,6 +120,13 @@ func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*R
 	}
 	if address == nil || bytes <= 0 {
 		return nil, errorf(opRegister, ErrInvalid, "a region needs an address and a length")
+	}
+	if access&DeviceMemory != 0 {
+		own := &region{poller: p}
+		if err = p.admit(own, func() (RegionHandle, error) { return p.raw.Register(address, bytes, access) }); err != nil {
+			return nil, err
+		}
+		return own.shown(), nil
 	}
 	own, err := p.register(unsafe.Slice((*byte)(address), bytes), access, false)
 	if err != nil {
@@ -118,7 +137,7 @@ func (c *Context) Register(address unsafe.Pointer, bytes int, access Access) (*R
 
 // RegisterDmabuf registers memory of another device, such as a GPU: `bytes` from `offset` of a dma-buf. Ops address it from
 // `address` on: where it is mapped, or any number if it is not, which is equal to `offset` modulo the page size. The region's
-// Bytes are nil: the processor may not be able to read this memory. So only what names addresses uses it: peers by [RegionInfo],
+// Bytes are nil: the processor may not be able to read this memory, unless `access` has HostMemory. So only what names addresses uses it: peers by [RegionInfo],
 // and ops of the raw level. The caller may close the descriptor afterwards. The context waits as for NewRegion. ErrUnsupported
 // means that the kernel or the device does not support dma-bufs.
 func (c *Context) RegisterDmabuf(descriptor int, offset, bytes, address uint64, access Access) (*Region, error) {
@@ -194,7 +213,7 @@ func (own *region) end() {
 	}
 }
 
-// Bytes returns the memory; nil of a dma-buf, and after the region or its context was closed. The memory must not be
+// Bytes returns the memory; nil of another device's, and after the region or its context was closed. The memory must not be
 // used after that, because memory of NewRegion is unmapped then.
 func (r *Region) Bytes() []byte {
 	if r == nil || r.region == nil || r.region.closed.Load() {

@@ -236,6 +236,37 @@ func TestRegionsLeakNothing(t *testing.T) {
 	compare(t, before)
 }
 
+// On simnic, shared memory that this process has no right to stands for a GPU's: who touches it crashes.
+func TestRegisterDeviceMemory(t *testing.T) {
+	c := openContext(t)
+	file, err := os.CreateTemp(t.TempDir(), "device")
+	check(t, err)
+	defer file.Close()
+	check(t, file.Truncate(8192))
+	memory, err := syscall.Mmap(int(file.Fd()), 0, 8192, syscall.PROT_NONE, syscall.MAP_SHARED)
+	check(t, err)
+	defer syscall.Munmap(memory)
+	address := unsafe.Pointer(unsafe.SliceData(memory))
+	access := copyrpc.LocalWrite | copyrpc.DeviceMemory
+	region, err := c.Register(address, len(memory), access)
+	check(t, err)
+	info, err := region.Info()
+	check(t, err)
+	if info.Address != uint64(uintptr(address)) || info.Bytes != 8192 || info.Access != access {
+		t.Fatalf("%+v", info)
+	}
+	if region.Bytes() != nil {
+		t.Fatal("the processor can read it")
+	}
+	check(t, region.Close())
+	if _, err = c.Register(address, len(memory), access|copyrpc.HostMemory); !errors.Is(err, copyrpc.ErrInvalid) {
+		t.Fatal(err)
+	}
+	if _, err = c.NewRegion(4096, access); !errors.Is(err, copyrpc.ErrInvalid) {
+		t.Fatal(err)
+	}
+}
+
 // On simnic, any file that can be mapped is a dma-buf.
 func TestRegisterDmabuf(t *testing.T) {
 	c := openContext(t)

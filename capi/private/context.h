@@ -100,7 +100,7 @@ struct region {
     uint64_t address;
     uint64_t bytes;
     uint32_t access;
-    bool foreign;               /* memory of another device */
+    bool foreign;               /* another device's: the processor may not touch it */
     struct rpc_region payloads; /* with endpoints; if it is foreign, fd is this one's own */
 };
 

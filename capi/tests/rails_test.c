@@ -366,7 +366,7 @@ static void dma_bufs(void **state)
             {-1, 0, 64, 0, 0},          {fd, 0, 0, 0, 0},
             {fd, UINT64_MAX, 64, 0, 0}, {fd, 0, 64, UINT64_MAX - 62, 0},
             {fd, 65536, 64, 0, 0},      {fd, 0, 64, 0, CRPC_ACCESS_REMOTE_WRITE},
-            {12345, 0, 64, 0, 0},
+            {12345, 0, 64, 0, 0},       {fd, 0, 64, 0, CRPC_ACCESS_DEVICE | CRPC_ACCESS_HOST},
         };
         for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
             assert_int_equal(crpc_region_register_dmabuf(context, wrong[i].fd, wrong[i].offset,

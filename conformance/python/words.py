@@ -14,7 +14,7 @@ __all__ = ["ACCESSES", "ERRORS", "THINGS", "big", "event", "members_of", "option
 # Members that name what there is.
 THINGS = ("endpoint", "channel", "queue", "listener", "connection", "request", "room", "region", "grant", "target")
 ERRORS = {error.status_name: error for error in (error_of(-number) for number in range(1, 100))}
-ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic")
+ACCESSES = ("local_write", "remote_write", "remote_read", "remote_atomic", "device", "host")
 
 
 def members_of(command):

@@ -6,6 +6,7 @@
 static uint32_t nic_access(const struct registrar *registrar, const struct nic *nic,
                            uint32_t access)
 {
+    access &= ~CRPC_ACCESS_DEVICE;
     if (!registrar->windows) {
         return access;
     }
@@ -54,8 +55,10 @@ void registration_try(const struct registrar *registrar, uint64_t address, uint6
                       uint32_t access, int fd, uint64_t fd_offset,
                       struct registration *registration, crpc_error *first)
 {
-    *registration = (struct registration){
-        .address = address, .bytes = bytes, .access = access, .foreign = fd >= 0};
+    *registration = (struct registration){.address = address,
+                                          .bytes = bytes,
+                                          .access = access,
+                                          .foreign = access & CRPC_ACCESS_DEVICE};
     try_others(registrar, registration, fd, fd_offset, first);
 }
 

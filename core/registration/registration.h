@@ -34,12 +34,12 @@ struct registration {
     uint32_t access; /* CRPC_ACCESS_* */
     uint32_t nics;   /* mask of the nics that have registered it */
     uint32_t users;  /* open ops that use it */
-    bool foreign;    /* it may be memory of another device, which the processor may not read */
+    bool foreign;    /* another device's: the processor may not touch it */
     struct nic_keys keys[REGISTRATION_NICS_MAX];
 };
 
-/* Registers memory with all nics that are not lost. A nic that fails is left out of registration->nics. If all fail,
- * returns the first error. If fd < 0, this is plain memory; otherwise it is `bytes` of the dma-buf
+/* Registers memory with all nics that are not lost. With CRPC_ACCESS_DEVICE it is foreign. A nic that fails is left out of
+ * registration->nics. If all fail, returns the first error. If fd < 0, this is plain memory; otherwise it is `bytes` of the dma-buf
  * fd from fd_offset, which the nics address from `address` on. */
 int32_t registration_make(const struct registrar *registrar, uint64_t address, uint64_t bytes,
                           uint32_t access, int fd, uint64_t fd_offset,

@@ -52,7 +52,7 @@ int32_t rpc_arena_lend(struct rpc_endpoint *endpoint, struct rpc_region *region,
     arena->address = address;
     arena->place_bytes = place_bytes;
     arena->places = places;
-    arena->readable = region->fd < 0;
+    arena->readable = !region->foreign;
     rpc_grow_attend(endpoint, RPC_GROW_SAY_ARENA);
     return CRPC_OK;
 }

@@ -133,7 +133,7 @@ static int32_t copy(struct rpc_endpoint *endpoint, const crpc_op *op,
                     const struct rpc_region *region)
 {
     const void *payload = (const void *)(uintptr_t)(region->address + op->payload_offset);
-    assert(region->fd < 0 || op->payload_bytes == 0);
+    assert(!region->foreign || op->payload_bytes == 0);
     return rpc_submit(endpoint, op, payload);
 }
 
@@ -221,7 +221,7 @@ int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_
             return kept;
         }
     }
-    if (op->payload_bytes < GATHER_BYTES_LEAST && (region->fd < 0 || op->payload_bytes == 0)) {
+    if (op->payload_bytes < GATHER_BYTES_LEAST && (!region->foreign || op->payload_bytes == 0)) {
         return copy(endpoint, op, region);
     }
     bool placed;
@@ -255,7 +255,7 @@ int32_t rpc_gather(struct rpc_endpoint *endpoint, const crpc_op *op, struct rpc_
                                        .bytes = op->payload_bytes,
                                        .local_key = memory->keys.local_key};
     gather->source =
-        region->fd < 0 ? (const void *)(uintptr_t)(region->address + op->payload_offset) : NULL;
+        region->foreign ? NULL : (const void *)(uintptr_t)(region->address + op->payload_offset);
     gather->position =
         endpoint->out.produced - wire_message_bytes(message.payload_bytes) + WIRE_HEADER_BYTES;
     gather->open = (struct rpc_gathered){.users = region->users, .call = call};

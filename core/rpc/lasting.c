@@ -242,7 +242,7 @@ int32_t rpc_lasting_call(struct rpc_lasting *lasting, const crpc_op *op, const v
 int32_t rpc_lasting_gather(struct rpc_lasting *lasting, const crpc_op *op,
                            const struct rpc_region *region, bool *done)
 {
-    const bool readable = region->fd < 0 || op->payload_bytes == 0;
+    const bool readable = !region->foreign || op->payload_bytes == 0;
     const bool repeatable = op->flags & CRPC_OP_IDEMPOTENT;
     *done = true;
     if (readable && (repeatable || has_to_wait(lasting))) {

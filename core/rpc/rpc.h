@@ -146,7 +146,8 @@ int32_t rpc_after(struct rpc_endpoint *endpoint, const crpc_op *op, const void *
 struct rpc_region {
     uint64_t address;
     uint64_t bytes;
-    int fd; /* of its dma-buf; < 0: plain memory */
+    int fd;       /* of its dma-buf; < 0: plain memory */
+    bool foreign; /* another device's: the processor may not touch it */
     uint64_t fd_offset;
     uint32_t *users;      /* counts ops whose payload the device may still read */
     struct list memories; /* what endpoints have registered */

@@ -23,6 +23,7 @@ from ._logging import LogFeed, LoggerChoice, chosen_logger
 from ._native import ffi, lib
 from ._options import (
     ACCESSES,
+    REGION_ACCESSES,
     ContextInfo,
     DeviceInfo,
     EndpointOptions,
@@ -459,10 +460,11 @@ class Context(Closing, Pump):
     def register_dmabuf(self, descriptor: int, size: int, *access: str, offset: int = 0, address: int = 0) -> Region:
         """Registers `size` bytes from `offset` of a dma-buf, which is memory of another device,
         such as a GPU. Ops in arrays use `address` for the start of this memory. The caller may
-        close the descriptor afterwards."""
+        close the descriptor afterwards. `access` may also have host: then `address` is where the processor can
+        read this memory, and write it with local_write, and short payloads are copied."""
         flags = 0
         for word in access:
-            flags |= choice(word, "access", ACCESSES)
+            flags |= choice(word, "access", REGION_ACCESSES)
         number(descriptor, "descriptor", 0, 0x7FFFFFFF)
         for value, name in ((size, "size"), (offset, "offset"), (address, "address")):
             number(value, name, 0, (1 << 64) - 1)
@@ -471,6 +473,25 @@ class Context(Closing, Pump):
             error = new_error()
             status = lib.crpc_region_register_dmabuf(pointer, descriptor, offset, size, address, flags, handle, error)
             check(status, "register_dmabuf", error)
+            region = Region(self, None, handle, flags, address, size)
+            insort(self._regions, region)
+            return region
+
+    def register_device(self, address: int, size: int, *access: str) -> Region:
+        """Registers `size` bytes of another device's memory, such as a GPU's, at its address in this process: what
+        data_ptr() of a tensor gives. It needs a driver that lets the NIC reach this memory, as nvidia-peermem
+        does. The processor never touches it. The memory stays the caller's, and must not be freed until the region is
+        closed. Raises as register, also if the NIC cannot reach it."""
+        flags: int = lib.CRPC_ACCESS_DEVICE
+        for word in access:
+            flags |= choice(word, "access", ACCESSES)
+        for value, name in ((address, "address"), (size, "size")):
+            number(value, name, 1, (1 << 64) - 1)
+        with self._use as pointer:
+            handle = ffi.new("crpc_region *")
+            error = new_error()
+            status = lib.crpc_region_register(pointer, ffi.cast("void *", address), size, flags, handle, error)
+            check(status, "register_device", error)
             region = Region(self, None, handle, flags, address, size)
             insort(self._regions, region)
             return region

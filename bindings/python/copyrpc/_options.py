@@ -19,6 +19,8 @@ ACCESSES: dict[str, int] = {
     "remote_read": lib.CRPC_ACCESS_REMOTE_READ,
     "remote_atomic": lib.CRPC_ACCESS_REMOTE_ATOMIC,
 }
+#: What a region can be besides: whose memory it is.
+REGION_ACCESSES: dict[str, int] = {**ACCESSES, "device": lib.CRPC_ACCESS_DEVICE, "host": lib.CRPC_ACCESS_HOST}
 #: About 290 years. Longer timeouts count as no limit.
 _NS_MAX = (1 << 63) - 1
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Union
 from ._closing import Closing
 from ._guards import Pins
 from ._native import ffi, lib
-from ._options import ACCESSES, RegionInfo, number, pin, region_info, sized
+from ._options import REGION_ACCESSES, RegionInfo, number, pin, region_info, sized
 from ._queue_options import Remote
 from .errors import Closed, check, error_of
 
@@ -46,9 +46,9 @@ class Region(Closing):
 
     @property
     def memory(self) -> memoryview:
-        """The memory. For a channel, every slice of it is registered. A dma-buf has none here."""
+        """The memory. For a channel, every slice of it is registered. Another device's has none here."""
         if self._memory is None:
-            raise Closed("the region is closed, or a dma-buf", lib.CRPC_E_CLOSED)
+            raise Closed("the region is closed, or another device's memory", lib.CRPC_E_CLOSED)
         return memoryview(ffi.buffer(self._memory))
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Region(Closing):
         with self._context._use as pointer:
             struct = sized("crpc_region_info")
             check(lib.crpc_region_get_info(pointer, self._handle[0], struct), "region")
-            words = tuple(word for word, flag in ACCESSES.items() if struct.access & flag)
+            words = tuple(word for word, flag in REGION_ACCESSES.items() if struct.access & flag)
             return region_info(struct, words)
 
     def prepare(self, endpoint: Endpoint) -> None:
@@ -173,7 +173,7 @@ class RegionSlice(Named):
 
     @property
     def memory(self) -> memoryview:
-        """The memory. A dma-buf has none here."""
+        """The memory. Another device's has none here."""
         offset = self.address - self.region.address
         return self.region.memory[offset : offset + self._bytes]
 

@@ -122,7 +122,7 @@ def pieces_of(pump: Pump, places: Any, what: str, filled: bool, most: int) -> tu
     if not any(piece.region is None and piece.size for piece in pieces):
         return pieces, False
     if any(piece.region is not None and piece.region._memory is None for piece in pieces):
-        raise error_of(lib.CRPC_E_INVALID, f"{what}: a list has memory without a region, which is copied, and a dma-buf's")
+        raise error_of(lib.CRPC_E_INVALID, f"{what}: a list has memory without a region, which is copied, and another device's")
     return [piece._replace(region=None) for piece in pieces], True
 
 

@@ -1,4 +1,5 @@
 """The memory of channels' messages: regions, dma-bufs, and buffers that are registered for one message."""
+import ctypes
 import mmap
 import os
 import random
@@ -33,6 +34,46 @@ def test_regions_are_found(pair, context):
     with context.register(memory, "local_write"):
         transfer = right.post_receive(memory)
         assert context.cache_info().misses > 0 and left.send(b"y") == transfer.wait()
+
+
+def test_memory_of_another_device(pair, context):
+    """On simnic, shared memory that this process has no right to stands for a GPU's: who touches it crashes."""
+    left, right = pair
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    descriptor = os.memfd_create("device")
+    os.truncate(descriptor, 8192)
+    address = libc.mmap(None, 8192, 0, mmap.MAP_SHARED, descriptor, 0)
+    region = context.register_device(address, 8192, "local_write", "remote_write")
+    assert region.address == address and len(region) == 8192
+    assert region.info().access == ("local_write", "remote_write", "device")
+    with pytest.raises(copyrpc.Closed):
+        _ = region.memory
+    ops, done = copyrpc.ChannelOpArray(1), copyrpc.CompletionArray(4)
+    os.pwrite(descriptor, b"from another device", 100)
+    received = bytearray(100)
+    transfer = right.post_receive(received)
+    ops.set(0, opcode=copyrpc.CHANNEL_SEND, channel=left.bits, region=region.bits, address=address + 100, bytes=19)
+    assert context.submit(ops) == 1
+    while not context.poll(done):
+        context.wait(1)
+    assert transfer.wait() == 19 and received[:19] == b"from another device"
+    ops.set(0, opcode=copyrpc.CHANNEL_RECEIVE, channel=right.bits, region=region.bits, address=address, bytes=100)
+    assert context.submit(ops) == 1
+    left.send(b"to another device")
+    while not context.poll(done):
+        context.wait(1)
+    assert os.pread(descriptor, 17, 0) == b"to another device"
+    region.close()
+    for wrong in ((0, 8192), (address, 0), (-1, 8192)):
+        with pytest.raises(ValueError):
+            context.register_device(*wrong)
+    with pytest.raises(ValueError):
+        context.register_device(address, 8192, "host")
+    libc.munmap(address, 8192)
+    os.close(descriptor)
 
 
 def test_dmabuf(pair, context):

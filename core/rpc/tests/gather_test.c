@@ -307,6 +307,7 @@ static void a_cancel_of_another_devices_payload_waits(void **state)
     (void)state;
     const crpc_op cancel = {.opcode = CRPC_OP_CANCEL, .token = 1};
     regions[0].fd = memfd_create("foreign", MFD_CLOEXEC);
+    regions[0].foreign = true;
     assert_true(regions[0].fd >= 0 && ftruncate(regions[0].fd, BYTES) == 0);
     pair_close_window(&pair);
     assert_int_equal(gather_call(1, 5, 100, 0), CRPC_OK);

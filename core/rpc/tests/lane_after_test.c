@@ -178,6 +178,7 @@ static void open_region(void)
     region = (struct rpc_region){.address = (uint64_t)(uintptr_t)memory,
                                  .bytes = LANES_BYTES,
                                  .fd = memfd_create("payloads", MFD_CLOEXEC),
+                                 .foreign = true,
                                  .users = &users};
     assert_true(region.fd >= 0 && ftruncate(region.fd, LANES_BYTES) == 0);
     rpc_region_init(&region);

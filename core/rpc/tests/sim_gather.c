@@ -23,11 +23,12 @@ void sim_gather_open(struct sim *sim, uint64_t seed)
 void sim_gather_side(struct sim_side *side)
 {
     struct sim_gather *gather = &side->gather;
-    gather->region = (struct rpc_region){
-        .address = (uint64_t)(uintptr_t)gather->slots,
-        .bytes = sizeof(gather->slots),
-        .fd = random_percent(&side->sim->gather_random, 50) ? side->sim->gather_fd : -1,
-        .users = &gather->users};
+    const bool foreign = random_percent(&side->sim->gather_random, 50);
+    gather->region = (struct rpc_region){.address = (uint64_t)(uintptr_t)gather->slots,
+                                         .bytes = sizeof(gather->slots),
+                                         .fd = foreign ? side->sim->gather_fd : -1,
+                                         .foreign = foreign,
+                                         .users = &gather->users};
     rpc_region_init(&gather->region);
 }
 
