@@ -239,6 +239,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
     if (status != CRPC_OK) {
         return status;
     }
+    ordering_apply(options, context->nic);
     if (options->device[0] == '\0') {
         tell_passed_over(context, options);
     }
@@ -349,6 +350,10 @@ static int32_t open_context(const crpc_context_options *theirs, struct crpc_cont
         return status;
     }
     fill_defaults(&options);
+    status = ordering_choose(&options, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
     struct crpc_context *context = lines_alloc(1, sizeof(*context));
     if (!context) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a context");

@@ -236,6 +236,11 @@ CRPC_API int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_
 #define CRPC_FEATURE_BLUEFLAME 0x1u       /* the doorbell carries the WQEs of small sends (mlx5) */
 #define CRPC_FEATURE_CQE_COMPRESSION 0x2u /* similar completions share one CQE (mlx5) */
 
+/* What an option says that the library can choose by itself. */
+#define CRPC_CHOICE_AUTO 0u
+#define CRPC_CHOICE_ON 1u
+#define CRPC_CHOICE_OFF 2u
+
 #define CRPC_CONTEXT_GID_INDEX 0x1u /* flag: use gid_index instead of the default GID */
 #define CRPC_CONTEXT_RAILS 0x2u     /* flag: open the rails; channels need it */
 /* Flag: the context has queues. Regions then give the peers of queues the rights that their `access`
@@ -303,7 +308,7 @@ typedef struct crpc_context_options {
      * two, at most 65536; 0 = none, or as many as COPYRPC_FLIGHT_RECORDS in the environment says. Each takes 32 bytes. When an endpoint's
      * connection is lost, the last 16 are written to the log, as warnings. */
     uint32_t flight_records;
-    /* This member and those below are of everything that the context sends: calls, channels over all rails, and queues. Where one is 0,
+    /* This member and those up to retry_count are of everything that the context sends: calls, channels over all rails, and queues. Where one is 0,
      * a variable of the environment counts, which has its name in capitals after COPYRPC_, such as COPYRPC_TRAFFIC_CLASS=106 or
      * COPYRPC_PARTITION_KEY=0x8001.
      *
@@ -323,6 +328,14 @@ typedef struct crpc_context_options {
      * crpc_queue_change; and in a context with initiators what these have. 0 = as the comments there say. */
     uint32_t retry_timeout; /* 0 to 31 */
     uint32_t retry_count;   /* 0 to 7 */
+    /* CRPC_CHOICE_*. The device writes payloads to memory in any order (relaxed ordering of PCIe), which is faster on some processors,
+     * AMD's EPYC above all. This is for buffers of channels and for arenas alone, and they have all of a payload when the completion
+     * tells of it; who looks into a buffer before turns it off. AUTO = on: a device without ignores it. */
+    uint32_t relaxed_ordering;
+    /* CRPC_CHOICE_*. A channel sends what is longer than adaptive_routing_bytes in a WRITE, and its immediate in a short one behind
+     * it. A fabric with adaptive routing spreads the packets of the first over its paths. AUTO = on for rails on InfiniBand. */
+    uint32_t adaptive_routing;
+    uint32_t adaptive_routing_bytes; /* 0 = 8192 */
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
@@ -330,7 +343,8 @@ typedef struct crpc_context_options {
  * If the system has no rdma_cm, connections need blobs.
  * Some environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
  * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. COPYRPC_GID_INDEX is for options without
- * CRPC_CONTEXT_GID_INDEX, and counts for rails, too. For the others see `options`. May block for tens of milliseconds.
+ * CRPC_CONTEXT_GID_INDEX, and counts for rails, too. COPYRPC_RELAXED_ORDERING=on|off and
+ * COPYRPC_ADAPTIVE_ROUTING=on|off replace CRPC_CHOICE_AUTO. For the others see `options`. May block for tens of milliseconds.
  * Returns CRPC_OK and sets *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,
  * CRPC_E_UNSUPPORTED (driver, or DC), CRPC_E_INVALID (also: the port has no such GID or P_Key),
  * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */

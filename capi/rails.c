@@ -114,6 +114,7 @@ static int32_t open_rail(struct crpc_context *context, const struct rail_choice 
             "memory as long as it is registered",
             context->rails.nic_count, nic->device);
     }
+    ordering_apply(options, nic);
     context->rails.nics[context->rails.nic_count++] = nic;
     return CRPC_OK;
 }
@@ -210,6 +211,7 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
 {
     context->rails.log = &context->log;
     context->rails.windows = true;
+    context->rails.told = true;
     int32_t status = open_rail0(context, options, driver, error);
     if (status != CRPC_OK) {
         return status;

@@ -98,6 +98,22 @@ func TestTheShareOfARail(t *testing.T) {
 	}
 }
 
+// What is longer than the limit of WithAdaptiveRouting has its immediate in a WRITE of its own.
+func TestOrdering(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		p := newChannelsIn(t, []copyrpc.Option{copyrpc.WithAdaptiveRouting(on, 1000), copyrpc.WithRelaxedOrdering(on)},
+			copyrpc.WithShare(copyrpc.ShareWhole))
+		before, err := p.left.Stats()
+		check(t, err)
+		p.message(t, 1001, 0)
+		after, err := p.left.Stats()
+		check(t, err)
+		if wqes := after.DataWQEs - before.DataWQEs; wqes != map[bool]uint64{true: 2, false: 1}[on] {
+			t.Fatalf("%v: %d", on, wqes)
+		}
+	}
+}
+
 // Shutdown lets what was posted before it finish, also what still waited its turn.
 func TestShutdownFinishesSends(t *testing.T) {
 	p := newChannels(t, copyrpc.WithSendsMax(8))

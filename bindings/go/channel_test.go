@@ -25,9 +25,15 @@ const regionBytes = 4 << 20
 
 func newChannels(t testing.TB, options ...copyrpc.Option) *channels {
 	t.Helper()
+	return newChannelsIn(t, nil, options...)
+}
+
+// newChannelsIn does so in contexts with these options.
+func newChannelsIn(t testing.TB, ofContexts []copyrpc.Option, options ...copyrpc.Option) *channels {
+	t.Helper()
 	p := &channels{}
 	for i := range p.contexts {
-		p.contexts[i] = openContext(t, copyrpc.WithRails())
+		p.contexts[i] = openContext(t, append(ofContexts, copyrpc.WithRails())...)
 	}
 	var err error
 	p.listener, err = p.contexts[1].ListenChannels(host()+":0", patient(options...)...)

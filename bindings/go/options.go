@@ -226,6 +226,29 @@ func WithFlightRecords(count int) Option {
 	return func(s *settings) { s.device.flight_records = s.number("flight_records", count) }
 }
 
+func choice(on bool) C.uint32_t {
+	if on {
+		return C.CRPC_CHOICE_ON
+	}
+	return C.CRPC_CHOICE_OFF
+}
+
+// WithRelaxedOrdering lets the device write payloads to buffers of channels and arenas in any order, which is faster on some
+// processors; or has it keep theirs. They are complete when a transfer or a request says so. Without this option the library
+// chooses. For Open and OpenRaw.
+func WithRelaxedOrdering(on bool) Option {
+	return func(s *settings) { s.device.relaxed_ordering = choice(on) }
+}
+
+// WithAdaptiveRouting has channels send what is longer than `bytes` (0: 8 KiB) so that a fabric with adaptive routing can spread
+// its packets; or has them not. Without this option they do so on InfiniBand. For Open and OpenRaw.
+func WithAdaptiveRouting(on bool, bytes int) Option {
+	return func(s *settings) {
+		s.device.adaptive_routing = choice(on)
+		s.device.adaptive_routing_bytes = s.number("adaptive_routing_bytes", bytes)
+	}
+}
+
 // WithReceiveDepth sets how many receive WQEs all endpoints of the context share. For Open and
 // OpenRaw.
 func WithReceiveDepth(count int) Option {

@@ -164,6 +164,10 @@ void context_tell(struct crpc_context *context);
 
 /* Opens the rails and their engine. context_close_rails undoes that, even if it failed half-way.
  * `driver` is what the caller and the environment request. */
+/* ordering.c: checks what the options say, and completes them: from the environment, and with defaults. */
+int32_t ordering_choose(crpc_context_options *options, crpc_error *error);
+/* Has a nic do as they say. */
+void ordering_apply(const crpc_context_options *options, struct nic *nic);
 int32_t context_open_rails(struct crpc_context *context, const crpc_context_options *options,
                            uint32_t driver, crpc_error *error);
 /* Closing has two steps: first the engine, then the nics. Regions are closed in between. */

@@ -44,9 +44,15 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
         if (i == 0 || rail->message_bytes_max < engine->wqe_bytes_max) {
             engine->wqe_bytes_max = rail->message_bytes_max;
         }
+        const uint32_t straight =
+            rail->nic->straight_bytes ? rail->nic->straight_bytes : UINT32_MAX;
+        if (i == 0 || straight < engine->straight_bytes) {
+            engine->straight_bytes = straight;
+        }
         table_init(&rail->queues);
         rail->operations->refill(rail->nic);
     }
+    engine->straight_bytes = (uint32_t)minimum(engine->straight_bytes, engine->wqe_bytes_max);
     link_group_init(&engine->links, &channel_service, rails[0], cm, log, handles, virtual_clock_ns);
     for (uint32_t i = 1; i < rail_count; i++) {
         link_group_add_port(&engine->links, rails[i]);

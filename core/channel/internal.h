@@ -353,6 +353,8 @@ struct channel_engine {
     uint32_t channel_count;
     uint32_t channels_max;
     uint32_t wqe_bytes_max; /* limit of one WQE that all rails can keep */
+    /* A share that is longer has its immediate in a WRITE of its own, and its message a record. */
+    uint32_t straight_bytes;
 };
 
 /* Returns how often the slot of a message was used before. The number of slots is a power of

@@ -146,7 +146,7 @@ static void post_write(const struct channel_queue *queue, const struct nic_trans
     }
 }
 
-/* Posts a share of several buffers, or with a record, or longer than a WQE: all but the last WQE,
+/* Posts a share of several buffers, or with a record, or longer than a WRITE with an immediate may be: all but the last WQE,
  * which stays in `transfer`, and in *foreign whether it is of memory that may not be read here. Returns the
  * payload's bytes. */
 static uint32_t post_all_but_last(struct channel *channel, const struct channel_outgoing *outgoing,
@@ -174,6 +174,10 @@ static uint32_t post_all_but_last(struct channel *channel, const struct channel_
             post_write(queue, transfer, *foreign);
         }
         write_record(channel, outgoing, transfer, queue->rail);
+        *foreign = false;
+    } else if (pending && unlikely(transfer->bytes > channel->engine->straight_bytes)) {
+        post_write(queue, transfer, *foreign);
+        *transfer = (struct nic_transfer){0};
         *foreign = false;
     }
     return all;
@@ -254,9 +258,9 @@ static void split_message(const struct channel *channel, struct channel_outgoing
             outgoing->record = true;
             continue;
         }
-        /* An immediate tells the size of its own WQE only, and either rail may carry the share. */
+        /* An immediate tells the size of its own WRITE only, and either rail may carry the share. */
         if (unlikely(maximum(outgoing->part[i], bytes - outgoing->part[i]) >
-                     channel->engine->wqe_bytes_max)) {
+                     channel->engine->straight_bytes)) {
             outgoing->record = true;
         }
         mask |= (outgoing->part[i] > 0 ? 1u : 0) | (bytes > outgoing->part[i] ? 2u : 0);

@@ -94,6 +94,10 @@ struct nic_keys {
 
 /* Windows may be bound to this memory. For memory_register, together with CRPC_ACCESS_*. */
 #define NIC_ACCESS_WINDOWS 0x80000000u
+/* Likewise. What WRITEs and READs put into this memory may land in any order, and later than what they put elsewhere, until a
+ * completion for them is polled that the device has made after that: of a WRITE with immediate behind it on the same queue
+ * pair, or of the READ. So the processor must not look for it in the memory itself. Devices that cannot do so ignore it. */
+#define NIC_ACCESS_RELAXED 0x40000000u
 
 /* A memory window of type 2B: the right of one peer, at the other end of one queue pair, to a part of
  * registered memory. Binding and invalidating are WQEs of that queue pair. */
@@ -430,7 +434,11 @@ struct nic {
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
-    int event_fd;                 /* becomes readable after arm; -1 = none */
+    int event_fd; /* becomes readable after arm; -1 = none */
+    /* Set by who has opened it; 0 at first. */
+    bool relaxed; /* payloads that a completion tells of go to memory with NIC_ACCESS_RELAXED */
+    /* A payload of more bytes goes ahead of its immediate in a WRITE without, which adaptive routing may spread; 0 = none does. */
+    uint32_t straight_bytes;
     uint64_t receive_wqes;        /* ever posted */
     uint64_t completions;         /* ever polled */
     uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */

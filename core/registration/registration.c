@@ -6,14 +6,15 @@
 static uint32_t nic_access(const struct registrar *registrar, const struct nic *nic,
                            uint32_t access)
 {
+    const uint32_t relaxed = registrar->told && nic->relaxed ? NIC_ACCESS_RELAXED : 0;
     access &= ~CRPC_ACCESS_DEVICE;
     if (!registrar->windows) {
-        return access;
+        return access | relaxed;
     }
     uint32_t written = !(access & CRPC_ACCESS_REMOTE_WRITE) ? 0
                        : nic->windows                       ? NIC_ACCESS_WINDOWS
                                                             : CRPC_ACCESS_REMOTE_WRITE;
-    return (access & CRPC_ACCESS_LOCAL_WRITE) | written;
+    return (access & CRPC_ACCESS_LOCAL_WRITE) | written | relaxed;
 }
 
 /* With the nics that have not registered the memory. registration->nics tells which have it now,

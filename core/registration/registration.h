@@ -25,6 +25,8 @@ struct registrar {
     uint32_t nic_count;
     /* Peers write to this memory with windows only, where a nic has them. They never read it. */
     bool windows;
+    /* Nobody looks at what a peer writes before a completion tells of it: NIC_ACCESS_RELAXED, where the nic says so. */
+    bool told;
     struct log *log;
 };
 

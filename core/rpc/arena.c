@@ -34,7 +34,8 @@ int32_t rpc_arena_lend(struct rpc_endpoint *endpoint, struct rpc_region *region,
 {
     struct rpc_arena *arena = &endpoint->arena;
     const uint64_t bytes = (uint64_t)places * place_bytes, offset = address - region->address;
-    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
+    const uint32_t relaxed = endpoint->engine->nic->relaxed ? NIC_ACCESS_RELAXED : 0;
+    const uint32_t access = CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | relaxed;
     assert(places > 0 && places <= WIRE_PLACES_MAX && place_bytes > 0);
     assert(offset <= region->bytes && bytes <= region->bytes - offset);
     int32_t status = may_lend(endpoint, error);

@@ -90,6 +90,14 @@ def _connecting_to(address: Addresses) -> str:
 
 
 
+def _choice_of(wanted: Optional[bool], name: str) -> int:
+    """What an option says that the library can choose by itself."""
+    if wanted is not None and not isinstance(wanted, bool):
+        raise TypeError(f"{name} is True, False, or None for the library's choice, not {wanted!r}")
+    choices: dict[Optional[bool], int] = {None: lib.CRPC_CHOICE_AUTO, True: lib.CRPC_CHOICE_ON, False: lib.CRPC_CHOICE_OFF}
+    return choices[wanted]
+
+
 class Context(Closing, Pump):
     """One opened device. Threads may share it, and it serves one at a time. One event loop at a
     time may use it."""
@@ -115,6 +123,9 @@ class Context(Closing, Pump):
         initiators: int = 0,
         metrics: bool = False,
         flight_records: int = 0,
+        relaxed_ordering: Optional[bool] = None,
+        adaptive_routing: Optional[bool] = None,
+        adaptive_routing_bytes: int = 0,
         logger: LoggerChoice = None,
         rails_gid_index: bool = False,
         traffic_class: int = 0,
@@ -134,6 +145,9 @@ class Context(Closing, Pump):
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
         `metrics` counts and times calls and requests by method, for metrics_text(). `flight_records` is how
         many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log.
+        `relaxed_ordering` lets the device write payloads to channels' buffers and arenas in any order; with
+        `adaptive_routing`, channels send what is longer than adaptive_routing_bytes so that a fabric can spread its packets. None: the
+        library chooses. copyrpc.h says more.
 
         `traffic_class`, `service_level` and `partition_key` (a P_Key) are of all that the context sends, `retry_timeout` and
         `retry_count` of all connections whose options say 0. Where one is 0, the environment counts: COPYRPC_TRAFFIC_CLASS and so
@@ -177,6 +191,9 @@ class Context(Closing, Pump):
         options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
         options.initiators = number(initiators, "initiators", 0, 0xFFFFFFFF)
         options.flight_records = number(flight_records, "flight_records", 0, 0xFFFFFFFF)
+        options.relaxed_ordering = _choice_of(relaxed_ordering, "relaxed_ordering")
+        options.adaptive_routing = _choice_of(adaptive_routing, "adaptive_routing")
+        options.adaptive_routing_bytes = number(adaptive_routing_bytes, "adaptive_routing_bytes", 0, 0xFFFFFFFF)
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")

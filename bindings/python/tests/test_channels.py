@@ -408,3 +408,22 @@ def test_threads(address):
             thread.join(60)
             assert not thread.is_alive()
     assert not errors, errors
+
+
+def test_ordering(address):
+    """What is longer than adaptive_routing_bytes has its immediate in a WRITE of its own."""
+    wqes = {}
+    for wanted in (True, False):
+        with copyrpc.Context(rails=True, relaxed_ordering=wanted, adaptive_routing=wanted, adaptive_routing_bytes=1000) as context:
+            with context.listen_channels(address) as listener:
+                options = copyrpc.ChannelOptions(split="fixed", rail0_share=1024)
+                left, right = channels_in(context, listener, options)
+                memory = bytearray(1001)
+                transfer = right.post_receive(memory)
+                left.send(bytes(range(1, 8)) * 143)
+                assert transfer.wait() == 1001 and memory == bytes(range(1, 8)) * 143
+                wqes[wanted] = left.stats().data_wqes
+    assert wqes == {True: 2, False: 1}
+    for option in ("relaxed_ordering", "adaptive_routing"):
+        with pytest.raises(TypeError):
+            copyrpc.Context(**{option: 2})

@@ -79,8 +79,13 @@ MUTATIONS = [
      [("nic->receives_posted < nic_receive_low_mark(rail->nic)", "nic->receives_posted < nic_receive_low_mark(rail->nic) / 4")]),
     ("a channel asks for half of its receives", "internal.h", [("return 2 * slots + CHANNEL_INBOX_MESSAGES + 2;", "return slots / 2 + 2;")]),
     ("a message of several WQEs has the size of the last", "send.c",
-     [("                     channel->engine->wqe_bytes_max)) {\n            outgoing->record = true;",
-       "                     channel->engine->wqe_bytes_max)) {")]),
+     [("                     channel->engine->straight_bytes)) {\n            outgoing->record = true;",
+       "                     channel->engine->straight_bytes)) {")]),
+    # Payloads that land late.
+    ("what is looked at without a completion may be late", "area.c",
+     [("CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, error)", "CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | NIC_ACCESS_RELAXED, error)")]),
+    ("a long share is its immediate alone", "send.c",
+     [("        post_write(queue, transfer, *foreign);\n        *transfer = ", "        *transfer = ")]),
     # Keys.
     ("any proof is right", "link/prove.c", [("if (status == CRPC_OK && !proof_equal(word->proof, expected))", "if (0)")]),
     ("a link opens before the peer has proved its key", "link/prove.c",

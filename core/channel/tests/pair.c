@@ -57,6 +57,7 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
         pair->registrar[side] = (struct registrar){.nics = {pair->nic[side][0], pair->nic[side][1]},
                                                    .nic_count = rails[side],
                                                    .windows = true,
+                                                   .told = true,
                                                    .log = &pair->log};
         assert_int_equal(registration_make(&pair->registrar[side],
                                            (uint64_t)(uintptr_t)pair->memory[side], PAIR_BYTES,

@@ -127,6 +127,7 @@ enum sim_count {
     SIM_KEYS,
     SIM_KEYS_REFUSED,
     SIM_LATE,
+    SIM_HELD,
     SIM_COUNTS
 };
 
@@ -145,6 +146,7 @@ struct sim {
     uint32_t side_count;
     struct sim_side sides[SIM_SIDES_MAX];
     uint64_t counts[SIM_COUNTS]; /* of all episodes */
+    uint32_t straight_bytes;     /* 0 = immediates are in the last WRITE of a share */
 };
 
 /* sim_world.c */

@@ -60,6 +60,16 @@ static void choose_fabric(struct sim *sim)
     options->retry_steps = 300;
 }
 
+/* How late payloads are, and from what length on their immediate goes alone. By a generator of its own, so that episodes where none is are what they would be. */
+static void choose_relaxed(struct sim *sim, uint64_t seed)
+{
+    struct random_generator random;
+    random_seed(&random, seed);
+    memory_fabric_options(sim->base.fabric)->relaxed_late_percent =
+        random_percent(&random, 60) ? random_between(&random, 1, 100) : 0;
+    sim->straight_bytes = random_percent(&random, 40) ? random_between(&random, 1, 2000) : 0;
+}
+
 /* Of those with a key: while they compare theirs, nobody else tells that the peer is gone. */
 #define CONNECT_TIMEOUT_NS 500000000
 
@@ -102,7 +112,10 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
     options.signal_interval = random_between(random, 1, options.send_depth / 2);
     if (memory_nic_open(sim->base.fabric, &options, &engine->nics[rail], &error) != CRPC_OK) {
         simulation_fail(&sim->base, "cannot open a nic: %s", error.message);
+        return;
     }
+    engine->nics[rail]->relaxed = true;
+    engine->nics[rail]->straight_bytes = sim->straight_bytes;
 }
 
 static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t receives,
@@ -121,6 +134,7 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t rec
     engine->registrar = (struct registrar){.nics = {engine->nics[0], engine->nics[1]},
                                            .nic_count = CHANNEL_RAILS_MAX,
                                            .windows = true,
+                                           .told = true,
                                            .log = &sim->base.log};
     if (sim->base.failed || !engine->memory ||
         channel_engine_create(engine->nics, CHANNEL_RAILS_MAX, NULL, &sim->base.log,
@@ -255,6 +269,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     simulation_open(&sim->base, seed);
     memset(sim->engines, 0, sizeof(sim->engines));
     choose_fabric(sim);
+    choose_relaxed(sim, ~sim->base.seed ^ 2);
     sim->calm = random_percent(&sim->base.random, 25);
     sim->abrupt = random_percent(&sim->base.random, 40);
     sim->careful = random_percent(&sim->base.random, 70);
@@ -303,6 +318,7 @@ void sim_close(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
     sim_count_attempts(sim);
+    sim->counts[SIM_HELD] += memory_fabric_counters(sim->base.fabric)->held;
     for (uint32_t i = 0; i < sim->side_count; i++) {
         crpc_channel_stats stats;
         if (sim->sides[i].channel) {

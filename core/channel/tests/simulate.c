@@ -191,9 +191,17 @@ void sim_describe(const struct simulation *base)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static const char *const names[] = {
-        "messages",        "truncated ops",   "rail failures",   "recoveries", "failed attempts",
-        "shares repeated", "sides with keys", "of them refused", "late tasks", NULL};
+    static const char *const names[] = {"messages",
+                                        "truncated ops",
+                                        "rail failures",
+                                        "recoveries",
+                                        "failed attempts",
+                                        "shares repeated",
+                                        "sides with keys",
+                                        "of them refused",
+                                        "late tasks",
+                                        "late pieces of payloads",
+                                        NULL};
     const struct simulation_program program = {
         .name = "channel_simulate", .count_names = names, .counts = sim.counts};
     return simulation_main(argc, argv, &program, &sim.base);

@@ -15,7 +15,15 @@ static int access_flags(uint32_t access)
     flags |= access & CRPC_ACCESS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0;
     flags |= access & CRPC_ACCESS_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0;
     flags |= access & NIC_ACCESS_WINDOWS ? IBV_ACCESS_MW_BIND : 0;
+    flags |= access & NIC_ACCESS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
     return flags;
+}
+
+/* A device without relaxed ordering ignores it: libibverbs leaves it out for a kernel that knows no optional rights. This is for
+ * those that refuse it all the same. Returns true if it may be that. */
+static bool may_refuse_relaxed(int flags, int os_error)
+{
+    return flags & IBV_ACCESS_RELAXED_ORDERING && (os_error == EINVAL || os_error == EOPNOTSUPP);
 }
 
 /* Some kernels and libibverbs itself say ENOMEM for memory that is not there at all. */
@@ -44,7 +52,11 @@ int32_t device_memory_register(struct nic *base, struct nic_domain *domain, void
 {
     struct ibv_pd *pd = device_pd(to_device_nic(base), domain);
     uint64_t seen_at = remote_address ? remote_address : (uint64_t)(uintptr_t)address;
-    struct ibv_mr *region = ibv_reg_mr_iova(pd, address, bytes, seen_at, access_flags(access));
+    const int flags = access_flags(access);
+    struct ibv_mr *region = ibv_reg_mr_iova(pd, address, bytes, seen_at, flags);
+    if (!region && may_refuse_relaxed(flags, errno)) {
+        region = ibv_reg_mr_iova(pd, address, bytes, seen_at, flags & ~IBV_ACCESS_RELAXED_ORDERING);
+    }
     if (!region) {
         int os_error = errno;
         if (os_error == ENOMEM && !all_mapped(address, bytes)) {
@@ -72,7 +84,12 @@ int32_t device_memory_register_dmabuf(struct nic *base, struct nic_domain *domai
                                       uint32_t access, struct nic_keys *memory, crpc_error *error)
 {
     struct ibv_pd *pd = device_pd(to_device_nic(base), domain);
-    struct ibv_mr *region = ibv_reg_dmabuf_mr(pd, offset, bytes, address, fd, access_flags(access));
+    const int flags = access_flags(access);
+    struct ibv_mr *region = ibv_reg_dmabuf_mr(pd, offset, bytes, address, fd, flags);
+    if (!region && may_refuse_relaxed(flags, errno)) {
+        region =
+            ibv_reg_dmabuf_mr(pd, offset, bytes, address, fd, flags & ~IBV_ACCESS_RELAXED_ORDERING);
+    }
     if (!region) {
         int os_error = errno;
         char what[64];

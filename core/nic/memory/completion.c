@@ -75,7 +75,7 @@ void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
 }
 
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
-                             uint32_t bytes)
+                             uint32_t bytes, uint64_t covers)
 {
     struct memory_nic *nic = queue_pair->nic;
     struct memory_completion *completion =
@@ -86,6 +86,7 @@ void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t imme
     }
     completion->queue_pair = queue_pair;
     completion->receive = true;
+    completion->covers = covers;
     completion->shown = (struct nic_completion){
         .queue_pair_number = queue_pair->base.number,
         .kind = NIC_COMPLETION_RECEIVE,
@@ -138,10 +139,12 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
     *shown = taken->shown;
     if (taken->receive) {
         nic->base.receives_posted--;
+        memory_held_land(taken->queue_pair, taken->covers);
     } else {
         queue_pair->completed = shown->completed;
     }
     if (unlikely(shown->kind == NIC_COMPLETION_ERROR)) {
+        memory_held_land(taken->queue_pair, UINT64_MAX);
         shown->completed = queue_pair->completed;
         queue_pair->failed = true;
         queue_pair->place = NULL;
@@ -192,6 +195,7 @@ void memory_completions_forget(struct memory_queue_pair *queue_pair)
     struct memory_nic *nic = queue_pair->nic;
     struct memory_arrival *arrival;
 
+    memory_held_land(queue_pair, UINT64_MAX);
     queue_forget(&nic->send_completions, queue_pair);
     nic->base.receives_posted -= queue_forget(&nic->receive_completions, queue_pair);
     while ((arrival = queue_pair->arrivals) != NULL) {

@@ -278,7 +278,7 @@ void memory_completion_queue_create(struct memory_completion_queue *queue, uint3
 void memory_complete_send(struct memory_queue_pair *queue_pair, uint32_t number,
                           enum nic_error status);
 void memory_complete_receive(struct memory_queue_pair *queue_pair, uint32_t immediate,
-                             uint32_t bytes);
+                             uint32_t bytes, uint64_t covers);
 /* Writes the completion of the oldest arrival. */
 void memory_deliver_arrival(struct memory_queue_pair *queue_pair);
 /* Discards all completions of a queue pair, including those under way. */
@@ -394,6 +394,17 @@ void memory_execute_local(struct memory_queue_pair *queue_pair, const struct mem
 /* Must be called after everything that can give work to a queue pair or end its work. Immediate
  * mode does the work now. Scheduled mode puts the queue pair on the active list or takes it off. */
 void memory_settle(struct memory_queue_pair *queue_pair);
+
+/* relaxed.c. */
+/* What lands at `to`, of this key of the target, may be late: returns true if it is, and keeps a copy. */
+bool memory_hold(struct memory_queue_pair *target, uint32_t remote_key, void *to, const void *data,
+                 uint32_t bytes);
+/* Writes what was held before fabric->held_order had this value; UINT64_MAX: all. */
+void memory_held_land(struct memory_queue_pair *target, uint64_t before);
+/* All that queue pairs of the nic hold. */
+void memory_held_land_all(struct memory_nic *nic);
+/* Frees what is held, when nobody keeps the memory any more. */
+void memory_held_drop(struct memory_queue_pair *target);
 
 /* schedule.c. */
 void memory_active_update(struct memory_queue_pair *queue_pair);

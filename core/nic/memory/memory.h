@@ -107,6 +107,9 @@ struct memory_fabric_options {
     uint32_t delay_steps;        /* 50: ... by 1 to this many steps */
 
     /* Both modes. */
+    /* 0: chance that a piece of a WRITE to memory with NIC_ACCESS_RELAXED is late: it lands when a completion of its queue
+     * pair that is for it is polled, or the queue pair, the window or the registration ends. */
+    uint32_t relaxed_late_percent;
     uint32_t datagrams_lost_percent; /* 0: chance that a datagram is lost on its way */
 };
 
@@ -140,6 +143,7 @@ struct memory_fabric_counters {
     uint64_t writes;       /* WRITEs with immediate that were written completely */
     uint64_t plain_writes; /* likewise without immediate */
     uint64_t reads;        /* READs that were sampled completely */
+    uint64_t held;         /* pieces that were late: relaxed_late_percent */
     uint64_t datagrams;    /* that have arrived */
     uint64_t datagrams_lost;
     uint64_t queue_pairs; /* alive now */

@@ -249,6 +249,9 @@ void memory_nic_free(struct memory_nic *nic)
 {
     struct memory_nic **link = &nic->fabric->nics;
 
+    for (struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
+        memory_held_drop(each);
+    }
     for (struct memory_queue *each = nic->queues; each; each = each->next) {
         nic_queue_end_results(&each->base); /* it is a registration, too */
     }

@@ -237,6 +237,7 @@ void memory_queue_pair_fail(struct nic_queue_pair *base)
     base->failed = true;
     base->place = NULL;
     queue_pair->rung = base->posted; /* all that was posted is flushed, rung or not */
+    memory_held_land(queue_pair, UINT64_MAX);
     leave_initiators(queue_pair);
     memory_die(queue_pair);
     memory_settle(queue_pair);

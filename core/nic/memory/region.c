@@ -167,6 +167,7 @@ void memory_window_destroy(struct nic *base, struct nic_window *window)
 {
     struct memory_nic *nic = memory_nic(base);
 
+    memory_held_land_all(nic);
     if (window->driver) {
         memory_region_free(nic, window->driver);
     }
@@ -214,6 +215,7 @@ bool memory_window_execute(struct memory_queue_pair *queue_pair, const struct me
     struct memory_region *window = memory_region_find(queue_pair->nic, key);
 
     if (wqe->opcode == MEMORY_INVALIDATE) {
+        memory_held_land(queue_pair, UINT64_MAX);
         return memory_window_invalidate(queue_pair, transfer->remote_key);
     }
     return window && window->window && window->remote_key == key &&
@@ -255,6 +257,7 @@ void memory_deregister(struct nic *base, struct nic_keys *memory)
                        region->local_key == memory->local_key,
                    "key 0x%x is not registered with %s, or not any more", memory->local_key,
                    nic->base.device);
+    memory_held_land_all(nic);
     memory_region_free(nic, region);
     memory->driver = NULL;
 }

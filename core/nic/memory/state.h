@@ -27,6 +27,7 @@
 
 struct memory_completion {
     struct nic_completion shown;
+    uint64_t covers; /* a receive: what was held before has landed when this is polled */
     struct memory_queue_pair *queue_pair;
     bool receive;
 };
@@ -90,6 +91,7 @@ struct memory_region {
 /* A WRITE with immediate that has taken its receive. Its completion is still under way. */
 struct memory_arrival {
     struct memory_arrival *next;
+    uint64_t covers; /* as of its completion */
     uint32_t immediate;
     uint32_t bytes;
     uint32_t receive; /* at a queue: place of the receive that it has taken */
@@ -225,6 +227,7 @@ struct memory_queue_pair {
     uint32_t executed;
     uint32_t acknowledged;
 
+    struct memory_held *held;        /* relaxed.c: newest first */
     struct memory_arrival *arrivals; /* oldest first */
     struct memory_arrival **arrivals_end;
 
@@ -288,6 +291,7 @@ struct memory_fabric {
     uint32_t freed_count;
     uint16_t next_key_salt;
 
+    uint64_t held_order;               /* of what is held next: relaxed.c */
     uint64_t now;                      /* steps */
     struct memory_queue_pair **active; /* queue pairs with something under way; NUMBER_SLOTS */
     uint32_t active_count;

@@ -26,7 +26,11 @@ void memory_land(struct memory_queue_pair *target, uint32_t remote_key, uint64_t
         fabric->landing(fabric->landing_argument, &target->nic->base, target->base.number, address,
                         bytes);
     }
-    memmove(memory_at(target, remote_key, address), data, bytes);
+    uint8_t *const to = memory_at(target, remote_key, address);
+    if (likely(fabric->options.relaxed_late_percent == 0) ||
+        !memory_hold(target, remote_key, to, data, bytes)) {
+        memmove(to, data, bytes);
+    }
 }
 
 static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
@@ -36,7 +40,8 @@ static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, 
 
     memory_require(arrival, "more receives used than %s has", nic->base.device);
     nic->free_arrivals = arrival->next;
-    *arrival = (struct memory_arrival){.immediate = immediate, .bytes = bytes};
+    *arrival = (struct memory_arrival){
+        .covers = target->fabric->held_order, .immediate = immediate, .bytes = bytes};
     *target->arrivals_end = arrival;
     target->arrivals_end = &arrival->next;
     memory_active_update(target);
@@ -46,7 +51,7 @@ void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_
 {
     target->nic->receives--;
     if (memory_immediate(target->fabric)) {
-        memory_complete_receive(target, immediate, bytes);
+        memory_complete_receive(target, immediate, bytes, target->fabric->held_order);
     } else {
         arrival_queue(target, immediate, bytes);
     }
@@ -125,7 +130,7 @@ void memory_deliver_arrival(struct memory_queue_pair *queue_pair)
         free(arrival);
         return;
     }
-    memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes);
+    memory_complete_receive(queue_pair, arrival->immediate, arrival->bytes, arrival->covers);
     arrival->next = queue_pair->nic->free_arrivals;
     queue_pair->nic->free_arrivals = arrival;
 }

@@ -200,6 +200,7 @@ enum sim_count {
     SIM_NOT_STARTED,
     SIM_DYNAMIC_CALLS,
     SIM_TRACED,
+    SIM_HELD, /* pieces of payloads that landed late */
     SIM_COUNTS
 };
 

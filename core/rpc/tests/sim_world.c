@@ -25,6 +25,15 @@ static void choose_fabric(struct sim *sim)
     options->retry_steps = 300;
 }
 
+/* How late payloads are. By a generator of its own, so that episodes where none is are what they would be. */
+static void choose_relaxed(struct sim *sim, uint64_t seed)
+{
+    struct random_generator random;
+    random_seed(&random, seed);
+    memory_fabric_options(sim->base.fabric)->relaxed_late_percent =
+        random_percent(&random, 60) ? random_between(&random, 1, 100) : 0;
+}
+
 /* By a generator of its own, so that episodes without are what they would be. Few are shared by many. */
 static void choose_initiators(struct sim *sim, uint64_t seed)
 {
@@ -52,6 +61,7 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
         simulation_fail(&sim->base, "cannot open an engine: %s", error.message);
         return;
     }
+    engine->nic->relaxed = true;
     engine->engine->features_left_out =
         (random_percent(&sim->age_random, 15) ? WIRE_FEATURE_DEADLINES : 0) |
         (random_percent(&sim->trace_random, 15) ? WIRE_FEATURE_TRACES : 0);
@@ -224,6 +234,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     memset(sim->engines, 0, sizeof(sim->engines));
     sim->side_count = 0;
     choose_fabric(sim);
+    choose_relaxed(sim, ~sim->base.seed ^ 11);
     late_times_choose(&sim->late, ~sim->base.seed);
     choose_initiators(sim, sim->base.seed ^ 0x64796e61);
     sim_lanes_choose(sim, sim->base.seed ^ 0x6c616e65);
@@ -273,6 +284,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
 void sim_close(struct simulation *base)
 {
     struct sim *sim = (struct sim *)base;
+    sim->counts[SIM_HELD] += memory_fabric_counters(sim->base.fabric)->held;
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         crpc_stats stats;
         rpc_engine_stats(sim->engines[i].engine, &stats);

@@ -157,7 +157,9 @@ int main(int argc, char **argv)
                                         "windows given back",
                                         "requests abandoned",
                                         "calls not started",
+                                        "calls over shared initiators",
                                         "requests with a trace",
+                                        "late pieces of payloads",
                                         NULL};
     const struct simulation_program program = {
         .name = "simulate", .count_names = names, .counts = sim.counts};
