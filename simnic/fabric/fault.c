@@ -55,6 +55,22 @@ static bool delay(const char *text, struct fabric_fault *fault)
     return probability(copy, &fault->delay_per_million);
 }
 
+/* "N" or "N:MICROSECONDS". */
+static bool taken(const char *text, struct fabric_fault *fault)
+{
+    char copy[64];
+    snprintf(copy, sizeof(copy), "%s", text);
+    char *colon = strchr(copy, ':');
+    fault->taken_us = 1000;
+    if (colon) {
+        *colon = '\0';
+        if (!number32(colon + 1, 60 * 1000 * 1000, &fault->taken_us)) {
+            return false;
+        }
+    }
+    return number32(copy, 65535, &fault->taken_count);
+}
+
 static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fault)
 {
     if (strcmp(text, "down") == 0) {
@@ -101,6 +117,10 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         *expected = "a CQ's number";
         return number32(value, 0xffffff, &fault->fill_cqn);
     }
+    if (strcmp(name, "taken") == 0) {
+        *expected = "a number and microseconds, as in taken=8:1000";
+        return taken(value, fault);
+    }
     if (strcmp(name, "stall") == 0) {
         *expected = "microseconds, at most 60000000";
         return number32(value, 60 * 1000 * 1000, &fault->stall_us);
@@ -136,7 +156,7 @@ bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size
         } else {
             snprintf(error, error_bytes,
                      "%s is not one of lose, duplicate, delay, seed, rail0, rail1, kill, stall, "
-                     "fill, none (as in "
+                     "fill, taken, none (as in "
                      "lose=0.01,seed=7)",
                      *part ? part : "an empty word");
         }

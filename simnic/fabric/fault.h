@@ -19,6 +19,8 @@ struct fabric_fault {
     uint32_t kill_qpn;              /* this QP goes to the error state; 0: none */
     uint32_t stall_us;              /* no NIC does anything for so long, once */
     uint32_t fill_cqn;              /* this CQ overruns; 0: none */
+    uint32_t taken_count;           /* a QP that fails has taken so many WQEs of its SRQ, ... */
+    uint32_t taken_us;              /* ... and gives them back so much later */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */
 };

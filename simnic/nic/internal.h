@@ -123,6 +123,13 @@ void receive_flush(struct nic *nic, struct queue_pair *qp);
 /* The time of the next look has come. */
 void receive_flush_late(struct nic *nic, struct queue_pair *qp);
 
+/* ---- held.c ---- */
+/* Returns true if the failed QP still holds WQEs of its SRQ. Then its timer will call receive_flush_late. When it
+ * gives them back, they complete. */
+bool held_wait(struct nic *nic, struct queue_pair *qp);
+/* They are lost. */
+void held_forget(struct queue_pair *qp);
+
 /* ---- requester.c ---- */
 /* Sends what may be sent. Returns whether it did something. */
 bool requester_run(struct nic *nic, struct queue_pair *qp);

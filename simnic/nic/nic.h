@@ -281,6 +281,8 @@ struct queue_pair {
     } atomics[NIC_MAX_READS]; /* answers kept for a repeated request */
     uint32_t atomics_next;
     struct receive_request receive;
+    bool could_receive;            /* when it failed; until it has taken WQEs for it: held.c */
+    struct held_receives *held;    /* NULL = none */
     struct rendezvous *rendezvous; /* if set, the send queue is the NIC's own */
     uint32_t xrc_domain, xrc_srqn; /* of an XRC target, and of its message */
     uint8_t (*groups)[16];         /* UD: multicast groups it is attached to */

@@ -72,6 +72,7 @@ void qp_attach_page(struct nic *nic, struct queue_pair *qp)
 void qp_destroy(struct nic *nic, struct queue_pair *qp)
 {
     tag_abandon(nic, qp);
+    held_forget(qp);
     rendezvous_end(nic, qp);
     if (qp->dc_target) { /* the kernel drains it first: receives that messages have taken complete */
         dc_target_break(nic, qp);
@@ -230,11 +231,13 @@ static void reset(struct nic *nic, struct queue_pair *qp)
 void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
 {
     uint8_t before = qp->state;
+    qp->could_receive = state == STATE_ERR && (qp_receives(qp) || qp->could_receive);
     qp->state = state;
     qp->statistics->state = state;
     switch (state) {
     case STATE_RESET:
         tag_abandon(nic, qp);
+        held_forget(qp);
         rendezvous_end(nic, qp);
         streams_clear(qp);
         reset(nic, qp);

@@ -158,6 +158,9 @@ static void flush_posted(struct nic *nic, struct queue_pair *qp)
     }
     qp->receive.taken = false;
     if (qp->shared_receive_queue) {
+        if (held_wait(nic, qp)) {
+            return;
+        }
         if (!qp->last_wqe_told) {
             qp_event(nic, qp, EVENT_QP_LAST_WQE_REACHED);
         }
@@ -175,8 +178,8 @@ static void flush_posted(struct nic *nic, struct queue_pair *qp)
 
 void receive_flush_late(struct nic *nic, struct queue_pair *qp)
 {
-    flush_posted(nic, qp);
     qp->timer_ns = 0;
+    flush_posted(nic, qp);
     if (qp->shared_receive_queue || qp->receive_entries == 0 || ++qp->late_looks > LATE_LOOKS) {
         return;
     }

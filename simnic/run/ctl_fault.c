@@ -59,6 +59,9 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     if (fault->fill_cqn) {
         append(specification, bytes, "fill=%u", fault->fill_cqn);
     }
+    if (fault->taken_count) {
+        append(specification, bytes, "taken=%u:%u", fault->taken_count, fault->taken_us);
+    }
     if (fault->seed > 1) { /* 1 is the default, and 0 what nobody ever set */
         append(specification, bytes, "seed=%llu", (unsigned long long)fault->seed);
     }

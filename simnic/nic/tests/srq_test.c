@@ -131,6 +131,50 @@ static void test_last_wqe(void **state)
     expect_received(p->far, s->fourth, MLX5_CQE_RESP_SEND, taken, 10);
 }
 
+/* The fault `taken`: WQEs that a failing QP has taken come back late, and before LAST_WQE_REACHED. */
+static void test_taken_come_back(void **state)
+{
+    struct shared *s = *state;
+    struct pair *p = &s->pair;
+    uint16_t index[4];
+    rig_fault(p->rig, "taken=2:1000");
+    for (uint32_t i = 0; i < 4; i++) {
+        index[i] = rig_srq_receive(s->srq, &p->there, 0, 100);
+    }
+    qp_set_state(&p->rig->nic, p->b->qp, STATE_ERR);
+    rig_run(p->rig);
+    expect_none(p->far);
+    assert_int_equal(rig_events(p->rig, EVENT_QP_LAST_WQE_REACHED), 0);
+    expect_sent(p->cq, s->third, rig_send_message(s->third, SIGNALLED, &p->near, 0, 10));
+    expect_received(p->far, s->fourth, MLX5_CQE_RESP_SEND, index[2], 10);
+    rig_pass(p->rig, 2000000);
+    expect_receive_error(p->far, p->b, index[0], WR_FLUSH_ERR);
+    expect_receive_error(p->far, p->b, index[1], WR_FLUSH_ERR);
+    assert_int_equal(rig_events(p->rig, EVENT_QP_LAST_WQE_REACHED), 1);
+    rig_pass(p->rig, 10000000);
+    expect_none(p->far);
+}
+
+/* ... and never, if it is destroyed before. */
+static void test_taken_are_lost(void **state)
+{
+    struct shared *s = *state;
+    struct pair *p = &s->pair;
+    rig_fault(p->rig, "taken=100:1000");
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_srq_receive(s->srq, &p->there, 0, 100);
+    }
+    qp_set_state(&p->rig->nic, p->b->qp, STATE_ERR);
+    rig_run(p->rig);
+    qp_set_state(&p->rig->nic, p->b->qp, STATE_RESET); /* as if it was destroyed */
+    rig_pass(p->rig, 10000000);
+    expect_none(p->far);
+    assert_int_equal(rig_events(p->rig, EVENT_QP_LAST_WQE_REACHED), 0);
+    rig_send_message(s->third, SIGNALLED, &p->near, 0, 10);
+    rig_run(p->rig);
+    assert_int_equal(s->third->qp->statistics->rnr_naks, 1);
+}
+
 /* A message that was half received holds a WQE, which is flushed. */
 static void test_flush_of_taken(void **state)
 {
@@ -191,9 +235,10 @@ static int teardown_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SHARED(test_two_queue_pairs), SHARED(test_list_order), SHARED(test_empty_is_not_ready),
-        SHARED(test_limit),           SHARED(test_last_wqe),   SHARED(test_flush_of_taken),
-        SHARED(test_domain),          SHARED(test_datagrams),
+        SHARED(test_two_queue_pairs), SHARED(test_list_order),     SHARED(test_empty_is_not_ready),
+        SHARED(test_limit),           SHARED(test_last_wqe),       SHARED(test_flush_of_taken),
+        SHARED(test_taken_come_back), SHARED(test_taken_are_lost), SHARED(test_domain),
+        SHARED(test_datagrams),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
