@@ -391,6 +391,12 @@ int32_t crpc_context_close(crpc_context *context)
     if (!context) {
         return CRPC_OK;
     }
+    if (context->nic) {
+        context->nic->closing = true;
+    }
+    for (uint32_t i = 0; i < context->rails.nic_count; i++) {
+        context->rails.nics[i]->closing = true;
+    }
     /* Queue pairs go before the memory that they reach. */
     context_stop_rails(context);
     if (context->queues) {

@@ -89,6 +89,13 @@ int cm_start_thread(pthread_t *thread, void *(*function)(void *), void *argument
     return os_error;
 }
 
+static void watch_devices(struct cm *cm, bool watched)
+{
+    for (uint32_t i = 0; i < cm->device_count; i++) {
+        device_watched(cm->devices[i].nic, watched);
+    }
+}
+
 int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crpc_error *error)
 {
     assert(nic_count >= 1 && nic_count <= CM_NICS_MAX);
@@ -125,6 +132,7 @@ int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crp
         cm_close(made);
         return status;
     }
+    watch_devices(made, true);
     *cm = made;
     return CRPC_OK;
 }
@@ -147,6 +155,7 @@ void cm_close(struct cm *cm)
 {
     assert(cm->identifiers == 0);
     if (cm->thread_started) {
+        watch_devices(cm, false);
         stop_thread(cm);
     }
     cm_tell_stop(cm);

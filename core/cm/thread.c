@@ -349,6 +349,9 @@ static bool device_step(struct cm *cm, struct cm_device *device)
     case IBV_EVENT_QP_ACCESS_ERR:
         tell_queue_pair(cm, device, &event);
         break;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        device_last_wqe_reached(event.element.qp);
+        break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
         tell_srq_limit(cm, device, &event);
         break;

@@ -435,6 +435,8 @@ struct nic {
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
     int event_fd; /* becomes readable after arm; -1 = none */
+    bool
+        closing; /* set by who will close it: what is destroyed from now on need not leave the rest as it was */
     /* Set by who has opened it; 0 at first. */
     bool relaxed; /* payloads that a completion tells of go to memory with NIC_ACCESS_RELAXED */
     /* A payload of more bytes goes ahead of its immediate in a WRITE without, which adaptive routing may spread; 0 = none does. */

@@ -107,11 +107,29 @@ static void one_that_has_commands_of_tags_is_not(void **state)
     }
 }
 
+/* Whoever destroys it waits for that: device_await_last_wqe. */
+static void the_last_receive_of_a_queue_pair_is_noted(void **state)
+{
+    struct device_queue_pair queue_pair = {.base = {.nic = &nic.base, .peer_number = 18}};
+    struct ibv_qp qp = {.qp_num = 17, .qp_context = &queue_pair};
+    struct ibv_qp of_commands = {.qp_num = 19};
+    struct cm_event event;
+    (void)state;
+    assert_true(nic.watched);
+    report(IBV_EVENT_QP_LAST_WQE_REACHED, &of_commands);
+    assert_false(nic.says_last_wqe);
+    report(IBV_EVENT_QP_LAST_WQE_REACHED, &qp);
+    assert_true(nic.says_last_wqe && queue_pair.last_wqe_reached);
+    assert_false(cm_event_take(cm, &event)); /* nobody else wants to know */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_queue_pair_that_failed_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_has_commands_of_tags_is_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_last_receive_of_a_queue_pair_is_noted, set_up,
+                                        tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

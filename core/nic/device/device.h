@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -35,7 +36,10 @@ struct device_nic {
     struct table by_number;        /* struct nic_queue_pair */
     struct table queues_by_number; /* struct nic_queue: those of nic/queue.h are not above */
     struct device_source *queue_sources[NIC_TABLES]; /* lists */
-    uint32_t queue_turn; /* the next poll of queues begins with this table in its order */
+    uint32_t queue_turn;        /* the next poll of queues begins with this table in its order */
+    _Atomic bool watched;       /* core/cm's thread takes the device's events */
+    _Atomic bool says_last_wqe; /* it has said so once, of any queue pair: last_wqe.c */
+    uint32_t last_wqes_missed;  /* queue pairs of which it has not in time */
 };
 
 struct device_domain {
@@ -47,7 +51,8 @@ struct device_queue_pair {
     struct nic_queue_pair base;
     struct ibv_qp *qp;
     uint32_t packet_sequence_number;
-    bool atomics;      /* the peer may use them, on memory that has the right */
+    _Atomic bool last_wqe_reached; /* it holds no receives of an SRQ any more: last_wqe.c */
+    bool atomics;                  /* the peer may use them, on memory that has the right */
     uint32_t withheld; /* CRPC_ACCESS_REMOTE_*: what it may not do, whatever right the memory has */
 };
 
@@ -181,6 +186,28 @@ struct ibv_cq *device_next_event(struct device_nic *nic);
 void device_count_event(struct ibv_cq *cq, uint32_t *unacked);
 /* Destroys a queue. Acknowledges its events first, because libibverbs waits for that. */
 void device_destroy_cq(struct ibv_cq *cq, uint32_t unacked);
+
+/* last_wqe.c: the end of a queue pair that takes receives of an SRQ. */
+/* For core/cm, whose thread takes the events of this nic's device, or does so no more. */
+static inline void device_watched(struct nic *nic, bool watched)
+{
+    atomic_store(&to_device_nic(nic)->watched, watched);
+}
+
+/* For core/cm's thread, before it acknowledges IBV_EVENT_QP_LAST_WQE_REACHED of this queue pair. */
+static inline void device_last_wqe_reached(struct ibv_qp *qp)
+{
+    struct device_queue_pair *queue_pair = qp->qp_context;
+    if (queue_pair) { /* or it has the commands of a TM-SRQ */
+        atomic_store(&to_device_nic(queue_pair->base.nic)->says_last_wqe, true);
+        atomic_store(&queue_pair->last_wqe_reached, true);
+    }
+}
+
+/* Waits until a queue pair in the error state has given back what receives it holds: then their completions are in its completion
+ * queue. For at most 100 ms; not at all if it has not been connected, if nobody watches the device, or if the nic is about
+ * to be closed. */
+void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair);
 
 /* domain.c */
 int32_t device_domain_create(struct nic *nic, struct nic_domain **domain, crpc_error *error);

@@ -197,6 +197,7 @@ void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     uint32_t number = base->number;
     mlx5_queue_pair_fail(base);
+    device_await_last_wqe(&nic->device, &queue_pair->device);
     device_queue_pair_forget(&nic->device, base);
     mlx5_queue_pair_dismantle(nic, queue_pair, device_qp(base));
     free(queue_pair);

@@ -214,6 +214,7 @@ static void queue_stop(struct nic_queue *base)
         to_verbs_queue(base)->receives_chained = 0;
         if (base->kind != NIC_QUEUE_DCT) { /* which has no such state */
             device_queue_flush(base);
+            device_await_last_wqe(to_device_nic(base->nic), &queue->pair);
         }
         drop_completions(queue);
         device_queue_forget(to_device_nic(base->nic), base->pair);

@@ -90,6 +90,7 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
     struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
     queue_pair->chained = 0;
     verbs_queue_pair_fail(base);
+    device_await_last_wqe(&nic->device, &queue_pair->device);
     drop_completions(nic, base->number);
     ibv_destroy_qp(device_qp(base));
     drop_completions(nic, base->number);
