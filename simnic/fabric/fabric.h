@@ -122,6 +122,11 @@ static inline bool fabric_rail_down(const struct fabric *fabric, int rail)
     return (fabric->fault.rails_down | fabric->fault.rails_unplugged) >> rail & 1;
 }
 
+static inline bool fabric_has_quirk(const struct fabric *fabric, enum fabric_quirk quirk)
+{
+    return fabric->fault.quirks >> quirk & 1;
+}
+
 static inline bool fabric_pending(const struct fabric *fabric)
 {
     return atomic_load_explicit(&fabric->file->slots[fabric->slot].pending, memory_order_acquire) !=

@@ -86,6 +86,31 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
     return true;
 }
 
+static const char *const quirk_names[FABRIC_QUIRKS] = {
+    [FABRIC_QUIRK_NO_SRQ] = "no-srq",
+};
+
+const char *fault_quirk_name(enum fabric_quirk quirk)
+{
+    return quirk_names[quirk];
+}
+
+static bool quirk(const char *text, struct fabric_fault *fault)
+{
+    fault->quirks_said = true;
+    if (strcmp(text, "none") == 0) {
+        fault->quirks = 0;
+        return true;
+    }
+    for (uint32_t i = 0; i < FABRIC_QUIRKS; i++) {
+        if (strcmp(text, quirk_names[i]) == 0) {
+            fault->quirks |= 1u << i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool word(const char *name, const char *value, struct fabric_fault *fault,
                  const char **expected)
 {
@@ -125,6 +150,10 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         *expected = "microseconds, at most 60000000";
         return number32(value, 60 * 1000 * 1000, &fault->stall_us);
     }
+    if (strcmp(name, "quirk") == 0) {
+        *expected = "a quirk that simnic's README lists, as in quirk=no-srq";
+        return quirk(value, fault);
+    }
     *expected = NULL;
     return false;
 }
@@ -156,7 +185,7 @@ bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size
         } else {
             snprintf(error, error_bytes,
                      "%s is not one of lose, duplicate, delay, seed, rail0, rail1, kill, stall, "
-                     "fill, taken, none (as in "
+                     "fill, taken, quirk, none (as in "
                      "lose=0.01,seed=7)",
                      *part ? part : "an empty word");
         }

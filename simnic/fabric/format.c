@@ -85,6 +85,9 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
      * it. */
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     fault.serial = file->fault.serial + 1;
+    if (!fault.quirks_said) {
+        fault.quirks = file->fault.quirks;
+    }
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     wake_all(file); /* else a NIC that sleeps would not notice before something else comes */

@@ -62,6 +62,11 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     if (fault->taken_count) {
         append(specification, bytes, "taken=%u:%u", fault->taken_count, fault->taken_us);
     }
+    for (uint32_t i = 0; i < FABRIC_QUIRKS; i++) {
+        if (fault->quirks >> i & 1) {
+            append(specification, bytes, "quirk=%s", fault_quirk_name(i));
+        }
+    }
     if (fault->seed > 1) { /* 1 is the default, and 0 what nobody ever set */
         append(specification, bytes, "seed=%llu", (unsigned long long)fault->seed);
     }

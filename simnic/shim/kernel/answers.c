@@ -30,6 +30,7 @@ static uint64_t firmware(void)
 static struct ib_uverbs_query_device_resp device_attributes(const struct context *context)
 {
     uint64_t guid = htobe64(rails[context->rail].node_guid);
+    const bool srqs = !fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_NO_SRQ);
     return (struct ib_uverbs_query_device_resp){
         .fw_ver = firmware(),
         .node_guid = guid,
@@ -60,9 +61,9 @@ static struct ib_uverbs_query_device_resp device_attributes(const struct context
         .max_qp_init_rd_atom = NIC_MAX_READS,
         .atomic_cap = IBV_ATOMIC_HCA,
         .max_ah = 1u << 30,
-        .max_srq = NIC_MAX_SHARED_RECEIVE_QUEUES / 2,
-        .max_srq_wr = 32767,
-        .max_srq_sge = 31,
+        .max_srq = srqs ? NIC_MAX_SHARED_RECEIVE_QUEUES / 2 : 0,
+        .max_srq_wr = srqs ? 32767 : 0,
+        .max_srq_sge = srqs ? 31 : 0,
         .max_pkeys = (uint16_t)rail_partition_count(process.fabric.link),
         .local_ca_ack_delay = 16,
         .phys_port_cnt = 1,
@@ -95,6 +96,9 @@ int answer_query_device_ex(const struct call *call)
                     .max_sge = 1},
         .max_dm_size = 0,
     };
+    if (response.base.max_srq == 0) {
+        memset(&response.tm_caps, 0, sizeof(response.tm_caps));
+    }
     struct mlx5_ib_query_device_resp driver = {
         .response_length = sizeof(driver),
         .cqe_comp_caps = {.max_num = NIC_MAX_MINI_CQES,

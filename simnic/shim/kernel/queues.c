@@ -194,6 +194,9 @@ int verb_create_srq(const struct call *call)
 {
     struct srq_creation c = {0};
     int result = read_srq_creation(call, &c);
+    if (fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_NO_SRQ)) {
+        result = EOPNOTSUPP;
+    }
     if (result) {
         return result;
     }
