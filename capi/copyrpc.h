@@ -276,7 +276,8 @@ typedef struct crpc_context_options {
                              * lane_depth of crpc_endpoint_options says */
     /* Receive WQEs that all endpoints share, 2 to 2^24; 0 = 24576, or 3 for each of endpoints_max if that
      * is more. If the device has fewer, the context gets as many as the device allows. The batch windows
-     * of all endpoints may add up to two thirds of what it gets. */
+     * of all endpoints may add up to two thirds of what it gets. On a device without shared receive queues, each endpoint
+     * has receives of its own: its batch window is at most two thirds of receive_depth / endpoints_max. */
     uint32_t receive_depth;
     /* Every n-th send WQE requests a completion, n = 1 to 64; 0 = 64. More than half of send_depth of
      * crpc_context_info means half of it. */
@@ -292,7 +293,8 @@ typedef struct crpc_context_options {
      * port, there is no rail 1. */
     char rails[2][64];
     /* Receive WQEs of each rail, which all channels share, 18 to 2^24; 0 = 8192. Channels may take
-     * two thirds of them. Each channel takes 2 * slots + 10, with slots as in its own options. */
+     * two thirds of them. Each channel takes 2 * slots + 10, with slots as in its own options; on a device without shared receive
+     * queues, each of its queue_pairs does. */
     uint32_t rail_receive_depth;
     uint32_t channels_max; /* at most 65536; 0 = 64 */
     /* Queues of all kinds, at most 65536; 0 = 256. Needs CRPC_CONTEXT_QUEUES, and must be zero without
@@ -413,7 +415,7 @@ typedef struct crpc_stats {
     uint64_t doorbells;     /* for sends */
     uint64_t signaled_wqes; /* send WQEs that requested a completion */
     uint64_t inline_wqes;   /* send WQEs that contained their payload */
-    uint64_t receive_wqes;  /* posted to the shared receive queue (context only) */
+    uint64_t receive_wqes;  /* receives posted (context only) */
     uint64_t mailbox_reads;
     uint64_t completions;         /* entries taken from the completion queues (context only) */
     uint64_t refused;             /* ops refused with CRPC_E_AGAIN */
@@ -1213,7 +1215,7 @@ typedef struct crpc_rail_info {
     uint8_t gid[16];
     uint32_t driver;             /* CRPC_DRIVER_* */
     uint64_t system_image_guid;  /* equal for rails on one card; 0 = not known */
-    uint32_t receive_depth;      /* WQEs of the shared receive queue */
+    uint32_t receive_depth;      /* WQEs of the shared receive queue, or of all receive queues together */
     uint32_t receives_left;      /* receive WQEs that new channels can still take */
     uint64_t receive_wqes;       /* posted since the context was opened */
     uint64_t receives_completed; /* receive WQEs that arriving immediates have used */

@@ -19,6 +19,7 @@ import report
 from abilities import Abilities
 from cells import FOREIGN, LANGUAGES, Dealer
 from lines import Lines, read_definitions
+from needs import needs_of
 from peers import Disturber, Gone, Pool
 from refusals import refuses
 from scenario import Failure, Play
@@ -53,6 +54,8 @@ def arguments():
     parser.add_argument("--patience", type=float, default=1.0, help="how many times longer to wait before a hang is told as such")
     parser.add_argument("--initiators", type=int, default=0, metavar="N", help="scenarios of endpoints alone, which connect by DC; each "
                         "context has N initiators")
+    parser.add_argument("--without-srq", action="store_true", help="leave out scenarios that make receives which queues share: the devices "
+                        "have no SRQ")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at a time")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="run scenarios in a random order")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times")
@@ -158,6 +161,11 @@ def shares_initiators(scenario):
     """Whether it is the same for contexts with initiators: it has endpoints, no lanes, and says nothing of initiators itself."""
     text = json.dumps(scenario)
     return not any(f'"{word}"' in text for word in ("lane", "initiators", "queues", "channels", "rails"))
+
+
+def makes_srq(scenario):
+    verbs = set().union(*needs_of(scenario).values())
+    return bool(verbs & {"queue_open", "tags_open"})
 
 
 class Runs:
@@ -368,6 +376,8 @@ def main():
         print(f"rejected: {path.name}: {why}")
     if options.initiators:
         scenarios = [scenario for scenario in scenarios if shares_initiators(scenario)]
+    if options.without_srq:
+        scenarios = [scenario for scenario in scenarios if not makes_srq(scenario)]
     plays = plays_of(options, scenarios, Dealer(options, abilities))
     entries, tap = run_all(options, environment, lines, abilities, plays)
     asked = {(client, server, driver, options.device) for _, client, server, driver in plays}

@@ -48,12 +48,19 @@ static int32_t create(struct link_group *group, struct link **link, crpc_error *
     return CRPC_OK;
 }
 
+/* What a channel takes of a rail's receives. Without an SRQ, each of its queue pairs has as many as the peer may use. */
+static uint32_t receives_on(const struct channel *channel, uint32_t rail)
+{
+    const bool shared = channel->engine->rails[rail].nic->receive_queue_max == 0;
+    return receives_of(channel->options.slots) * (shared ? 1 : channel->options.queue_pairs);
+}
+
 /* Its receives are promised here, so that what the peer may send always finds one. */
 static int32_t promise_receives(struct channel *channel, crpc_error *error)
 {
     struct channel_engine *engine = channel->engine;
-    uint32_t receives = receives_of(channel->options.slots);
     for (uint32_t i = 0; i < engine->rail_count; i++) {
+        const uint32_t receives = receives_on(channel, i);
         if (receives > channel_receives_left(engine, i)) {
             return error_set(error, CRPC_E_NO_RESOURCE, 0,
                              "a channel with %u slots needs %u receives of rail %u, and %u are "
@@ -62,7 +69,7 @@ static int32_t promise_receives(struct channel *channel, crpc_error *error)
         }
     }
     for (uint32_t i = 0; i < engine->rail_count; i++) {
-        engine->rails[i].receives_promised += receives;
+        engine->rails[i].receives_promised += receives_on(channel, i);
     }
     return CRPC_OK;
 }
@@ -179,7 +186,7 @@ static void unprepare(struct link *link)
     list_init(&channel->send.free);
     if (channel->options.slots != 0) {
         for (uint32_t i = 0; i < engine->rail_count; i++) {
-            engine->rails[i].receives_promised -= receives_of(channel->options.slots);
+            engine->rails[i].receives_promised -= receives_on(channel, i);
         }
         channel->options.slots = 0;
     }

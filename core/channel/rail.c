@@ -84,6 +84,7 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
     queue->posted_mask = entries - 1;
     list_init(&queue->doorbell_link);
     if (engine_rail->operations->queue_pair_create(engine_rail->nic, NULL, queue,
+                                                   receives_of(channel->options.slots),
                                                    &queue->queue_pair, error) != CRPC_OK) {
         free(queue->posted);
         free(queue);

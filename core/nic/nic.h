@@ -8,7 +8,8 @@
  * "poll" or "refill" in its name belongs to the data path: it allocates no memory, takes no lock
  * and makes no system call of its own.
  *
- * A nic has one send CQ, one receive CQ, and one SRQ whose receives have no memory. Payload always
+ * A nic has one send CQ, one receive CQ, and one SRQ whose receives have no memory, or a receive queue of
+ * each queue pair where the device has no SRQ. Payload always
  * arrives by RDMA WRITE, and a receive only carries the immediate. Queues for everything else are in
  * nic/queue.h.
  *
@@ -19,7 +20,8 @@
  *  - a plain WRITE has landed when a later WRITE with immediate of its queue pair completes at the
  *    peer;
  *  - of each aligned 64 bytes, the last 8 land no earlier than the rest (for clear-to-sends);
- *  - one SRQ that all queue pairs of a nic share;
+ *  - receives that all queue pairs of a nic share, or of each as many as its owner promises the peer
+ *    (receive_queue_max);
  *  - a peer can write nothing more over a queue pair in the error state;
  *  - a peer reaches no memory of other protection domains than that of its connection's queue pair;
  *  - memory can be registered at an address that this side chooses.
@@ -308,13 +310,17 @@ struct nic_operations {
      * afterwards. A window that is bound is destroyed before its queue pair, whose number may be used
      * again, and before its memory is deregistered. */
     void (*window_destroy)(struct nic *nic, struct nic_window *window);
+    /* `receives`: how many the peer may be promised at a time; 0 = it sends nothing that takes one. Where there is an SRQ, that is of no
+     * account. Where there is none, the queue pair gets a receive queue (nic_receive_queue_depth) that is full at once; CRPC_E_NO_RESOURCE
+     * if what those of all queue pairs have together would be more than receive_depth. */
     int32_t (*queue_pair_create)(struct nic *nic, struct nic_domain *domain, void *owner,
-                                 struct nic_queue_pair **queue_pair, crpc_error *error);
+                                 uint32_t receives, struct nic_queue_pair **queue_pair,
+                                 crpc_error *error);
     /* The same with a send queue of `depth` WQEs: nic->send_depth, which others have, to
      * NIC_SEND_DEPTH_MAX. The device may have less: CRPC_E_NO_RESOURCE, CRPC_E_INVALID. */
     int32_t (*queue_pair_create_deep)(struct nic *nic, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, struct nic_queue_pair **queue_pair,
-                                      crpc_error *error);
+                                      uint32_t depth, uint32_t receives,
+                                      struct nic_queue_pair **queue_pair, crpc_error *error);
     /* A dynamic queue pair (initiators.h): all it has of its own is what peers send to, a DCT. They need its access key, and reach it
      * from now on, also before it is connected. Its
      * operations are others than the nic's, without post_atomic, post_bind, post_invalidate and fence_last. Its memory is of two
@@ -391,7 +397,7 @@ struct nic_operations {
      * each receive. */
     uint32_t (*poll)(struct nic *nic, struct nic_completion *completions, uint32_t capacity);
     /* Posts receives until receives_posted == receive_depth, with one doorbell or one linked
-     * list. */
+     * list; without an SRQ, with one for each queue pair that has used some. */
     void (*refill)(struct nic *nic);
 
     /* Requests one event on nic->event_fd for the next completion. Returns 0 or an errno value. */
@@ -429,8 +435,12 @@ struct nic {
     uint32_t link_mbps;         /* active lane speed times width, Mbit/s; 0 = not known */
     uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t features;          /* CRPC_FEATURE_* in use */
-    uint32_t receive_depth;     /* granted size of the SRQ */
+    uint32_t receive_depth;     /* granted size of the SRQ; or see receive_queue_max */
     uint32_t receives_posted;   /* in the SRQ, as far as this side knows */
+    /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of
+     * them have together, and receives_posted is that without what was used. It is 0 as soon as one has less than two thirds of its
+     * own, so that who refills below nic_receive_low_mark keeps its promise to each peer. */
+    uint32_t receive_queue_max;
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
@@ -488,11 +498,23 @@ static inline bool nic_can_open(const struct nic_operations *operations,
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
 
+/* How many receives are there at any time of a queue of `depth` that is filled up when it has less than two thirds. */
+static inline uint32_t nic_receives_of(uint32_t depth)
+{
+    return depth - depth / 3;
+}
+
+/* The least depth of which there are so many. */
+static inline uint32_t nic_receive_queue_depth(uint32_t receives)
+{
+    return receives > 0 ? receives + (receives - 1) / 2 : 0;
+}
+
 /* Below this many posted receives, the nic must be refilled. The batch windows of all endpoints add
  * up to at most this number, so that every batch finds a receive (docs/flow-control.md). */
 static inline uint32_t nic_receive_low_mark(const struct nic *nic)
 {
-    return nic->receive_depth - nic->receive_depth / 3;
+    return nic_receives_of(nic->receive_depth);
 }
 
 /* Registers memory at its own address: plain if fd < 0, otherwise `bytes` from fd_offset of a dma-buf, which is addressed as

@@ -55,6 +55,22 @@ static uint32_t promised_receives(const crpc_endpoint_options *options, uint32_t
     return batch_window + (options->key_bytes > 0 ? LINK_WORDS : 0);
 }
 
+/* Where receives are not shared, nobody lends what he does not use. So a window is never larger than it may be if there are as many
+ * endpoints as there can be. */
+static uint32_t limited_window(const struct rpc_engine *engine,
+                               const crpc_endpoint_options *options)
+{
+    const struct nic *nic = engine->nic;
+    if (nic->receive_queue_max == 0) {
+        return options->batch_window;
+    }
+    const uint32_t each =
+        (uint32_t)minimum(nic->receive_depth / engine->endpoints_max, nic->receive_queue_max);
+    const uint32_t words = promised_receives(options, 0);
+    const uint32_t most = nic_receives_of(each);
+    return (uint32_t)minimum(options->batch_window, most > words ? most - words : 1);
+}
+
 /* A CQ or the SRQ must never overflow: what could be outstanding is bounded here, for all endpoints
  * together, and whoever does not fit is refused. */
 static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_options *options,
@@ -117,11 +133,14 @@ static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
     struct rpc_engine *engine = endpoint->engine;
     struct nic *nic = engine->nic;
     struct link *link = &endpoint->link;
-    int32_t status = engine->links.dynamic
-                         ? engine->operations->queue_pair_create_dynamic(
-                               nic, link->domain, endpoint, link->nonce, &link->queue_pair, error)
-                         : engine->operations->queue_pair_create(nic, link->domain, endpoint,
-                                                                 &link->queue_pair, error);
+    int32_t status =
+        engine->links.dynamic
+            ? engine->operations->queue_pair_create_dynamic(nic, link->domain, endpoint,
+                                                            link->nonce, &link->queue_pair, error)
+            : engine->operations->queue_pair_create(
+                  nic, link->domain, endpoint,
+                  promised_receives(&endpoint->options, endpoint->options.batch_window),
+                  &link->queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -142,7 +161,10 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     struct rpc_endpoint *endpoint = endpoint_of_link(link);
     struct rpc_engine *engine = endpoint->engine;
     const crpc_endpoint_options *options = given;
-    int32_t status = check_room(engine, options, error);
+    endpoint->options = *options;
+    endpoint->options.batch_window = limited_window(engine, options);
+    explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */
+    int32_t status = check_room(engine, &endpoint->options, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -150,12 +172,10 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
     if (engine->nic->receives_posted < engine->receives_low) {
         engine->operations->refill(engine->nic);
     }
-    endpoint->options = *options;
     endpoint->user_data = options->user_data;
     link_options_set(&link->options, options);
     link->options.features_left_out =
         engine->features_left_out | (options->flags & CRPC_ENDPOINT_LANE ? 0 : WIRE_FEATURE_LANE);
-    explicit_bzero(endpoint->options.key, sizeof(endpoint->options.key)); /* the link has it */
     status = engine->operations->domain_create(engine->nic, &endpoint->link.domain, error);
     if (status == CRPC_OK) {
         status = make_receive_side(endpoint, error);

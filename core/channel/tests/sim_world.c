@@ -70,6 +70,14 @@ static void choose_relaxed(struct sim *sim, uint64_t seed)
     sim->straight_bytes = random_percent(&random, 40) ? random_between(&random, 1, 2000) : 0;
 }
 
+/* By a generator of its own, so that other episodes are what they would be. */
+static void choose_receives(struct sim *sim, uint64_t seed)
+{
+    struct random_generator random;
+    random_seed(&random, seed);
+    memory_fabric_options(sim->base.fabric)->no_srq = random_percent(&random, 20);
+}
+
 /* Of those with a key: while they compare theirs, nobody else tells that the peer is gone. */
 #define CONNECT_TIMEOUT_NS 500000000
 
@@ -101,6 +109,9 @@ static void open_nic(struct sim *sim, struct sim_engine *engine, uint32_t rail, 
 {
     struct random_generator *random = &sim->base.random;
     uint32_t low = (receives * 3 + 1) / 2; /* two thirds of it hold all that may come */
+    if (memory_fabric_options(sim->base.fabric)->no_srq) {
+        low *= CHANNEL_QUEUE_PAIRS_MAX; /* and of each queue pair alone */
+    }
     struct nic_options options = {
         .receive_depth = random_percent(random, 50) ? low + 1 : low + random_below(random, 64) + 1,
         /* at the least a group of two WQEs a buffer, and its record */
@@ -274,6 +285,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->abrupt = random_percent(&sim->base.random, 40);
     sim->careful = random_percent(&sim->base.random, 70);
     late_times_choose(&sim->late, ~sim->base.seed ^ 1);
+    choose_receives(sim, sim->base.seed ^ 0x6f776e);
     sim->attempt_fails = false;
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;

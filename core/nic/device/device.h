@@ -27,9 +27,10 @@ struct device_nic {
     uint16_t lid;
     uint16_t partition_index; /* of base.network.partition_key, in the port's table */
     uint8_t mtu_code;
-    uint32_t send_wqes_max; /* of a queue pair, as the device counts them */
-    uint8_t read_depth_out; /* READs that one queue pair can have under way as initiator */
-    uint8_t read_depth_in;  /* and as responder */
+    uint32_t send_wqes_max;    /* of a queue pair, as the device counts them */
+    uint32_t receive_wqes_max; /* of a receive queue */
+    uint8_t read_depth_out;    /* READs that one queue pair can have under way as initiator */
+    uint8_t read_depth_in;     /* and as responder */
     uint8_t stream_failures_exponent_max; /* of a DCI's streams: so many as 2^n fail it */
     uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
     uint32_t queue_pairs;
@@ -111,6 +112,7 @@ struct device_port {
  * transport. */
 typedef bool device_usable(struct ibv_device *device);
 
+bool device_has_srqs(const struct ibv_device_attr *device);
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device);
 /* speed.c: returns the speed in Mbit/s; 0 = not known. */
 uint32_t device_link_mbps(const struct ibv_context *context, uint32_t port,

@@ -90,6 +90,9 @@ static void describe(struct device_nic *nic, const struct device_port *port,
     nic->lid = port->attributes.lid;
     nic->mtu_code = (uint8_t)port->attributes.active_mtu;
     nic->send_wqes_max = non_negative(port->device.max_qp_wr);
+    nic->receive_wqes_max =
+        (uint32_t)minimum(nic->send_wqes_max, non_negative(port->device.max_cqe));
+    base->receive_queue_max = device_has_srqs(&port->device) ? 0 : nic->receive_wqes_max;
     nic->read_depth_out =
         (uint8_t)clamp(non_negative(port->device.max_qp_init_rd_atom), 1, UINT8_MAX);
     nic->read_depth_in = (uint8_t)clamp(non_negative(port->device.max_qp_rd_atom), 1, UINT8_MAX);

@@ -52,9 +52,16 @@ static struct ibv_context *open_device(struct ibv_device *device, crpc_error *er
     return context;
 }
 
+bool device_has_srqs(const struct ibv_device_attr *device)
+{
+    return device->max_srq > 0 && device->max_srq_wr > 0;
+}
+
+/* Without an SRQ, the receives are in the receive queues of queue pairs, and the completion queue bounds them. */
 uint32_t device_receive_depth_max(const struct ibv_device_attr *device)
 {
-    return (uint32_t)(device->max_srq_wr < device->max_cqe ? device->max_srq_wr : device->max_cqe);
+    const bool shared = device_has_srqs(device) && device->max_srq_wr < device->max_cqe;
+    return (uint32_t)(shared ? device->max_srq_wr : device->max_cqe);
 }
 
 /* ---- Query */

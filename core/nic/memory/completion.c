@@ -131,6 +131,19 @@ static void initiator_done(struct memory_nic *nic, struct nic_initiator *initiat
     }
 }
 
+static void receive_used(struct memory_queue_pair *queue_pair)
+{
+    struct nic *nic = &queue_pair->nic->base;
+
+    if (nic->receive_queue_max == 0) {
+        nic->receives_posted--;
+    } else if (--queue_pair->receives_posted < nic_receives_of(queue_pair->receive_depth)) {
+        nic->receives_posted = 0;
+    } else {
+        nic->receives_posted -= nic->receives_posted != 0;
+    }
+}
+
 static void completion_take(struct memory_nic *nic, const struct memory_completion *taken,
                             struct nic_completion *shown)
 {
@@ -138,7 +151,7 @@ static void completion_take(struct memory_nic *nic, const struct memory_completi
 
     *shown = taken->shown;
     if (taken->receive) {
-        nic->base.receives_posted--;
+        receive_used(taken->queue_pair);
         memory_held_land(taken->queue_pair, taken->covers);
     } else {
         queue_pair->completed = shown->completed;
@@ -195,24 +208,43 @@ void memory_completions_forget(struct memory_queue_pair *queue_pair)
     struct memory_nic *nic = queue_pair->nic;
     struct memory_arrival *arrival;
 
+    uint32_t used = queue_forget(&nic->receive_completions, queue_pair);
+
     memory_held_land(queue_pair, UINT64_MAX);
     queue_forget(&nic->send_completions, queue_pair);
-    nic->base.receives_posted -= queue_forget(&nic->receive_completions, queue_pair);
     while ((arrival = queue_pair->arrivals) != NULL) {
         queue_pair->arrivals = arrival->next;
         arrival->next = nic->free_arrivals;
         nic->free_arrivals = arrival;
-        nic->base.receives_posted--;
+        used++;
     }
+    nic->base.receives_posted -= nic->base.receive_queue_max ? 0 : used; /* or they go with it */
     queue_pair->arrivals_end = &queue_pair->arrivals;
 }
 
 /* ---- Receives and events --------------------------------------------------------------------- */
 
+static void refill_own(struct memory_nic *nic)
+{
+    struct memory_queue_pair *queue_pair;
+
+    for (queue_pair = nic->queue_pairs; queue_pair; queue_pair = queue_pair->next) {
+        const uint32_t posted = queue_pair->receive_depth - queue_pair->receives_posted;
+        queue_pair->receives += posted;
+        queue_pair->receives_posted += posted;
+        nic->base.receive_wqes += posted;
+    }
+    nic->base.receives_posted = nic->base.receive_depth;
+}
+
 void memory_refill(struct nic *nic)
 {
     const uint32_t posted = nic->receive_depth - nic->receives_posted;
 
+    if (nic->receive_queue_max) {
+        refill_own(memory_nic(nic));
+        return;
+    }
     memory_nic(nic)->receives += posted;
     nic->receives_posted += posted;
     nic->receive_wqes += posted;

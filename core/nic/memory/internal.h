@@ -32,6 +32,12 @@ static inline struct memory_wqe *memory_wqe(struct memory_queue_pair *queue_pair
     return &queue_pair->wqes[number & queue_pair->wqe_mask];
 }
 
+/* The receives that a WRITE with immediate to this queue pair takes one of. */
+static inline uint32_t *memory_receives(struct memory_queue_pair *target)
+{
+    return target->nic->base.receive_queue_max ? &target->receives : &target->nic->receives;
+}
+
 static inline bool memory_immediate(const struct memory_fabric *fabric)
 {
     return fabric->options.mode == MEMORY_IMMEDIATE;
@@ -230,10 +236,11 @@ int32_t memory_queue_pair_make(struct nic *nic, struct nic_domain *domain, void 
                                uint32_t depth, uint32_t inline_bytes,
                                struct nic_queue_pair **queue_pair, crpc_error *error);
 int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
-                                 struct nic_queue_pair **queue_pair, crpc_error *error);
+                                 uint32_t receives, struct nic_queue_pair **queue_pair,
+                                 crpc_error *error);
 int32_t memory_queue_pair_create_deep(struct nic *nic, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, struct nic_queue_pair **queue_pair,
-                                      crpc_error *error);
+                                      uint32_t depth, uint32_t receives,
+                                      struct nic_queue_pair **queue_pair, crpc_error *error);
 int32_t memory_queue_pair_create_dynamic(struct nic *nic, struct nic_domain *domain, void *owner,
                                          uint64_t access_key, struct nic_queue_pair **queue_pair,
                                          crpc_error *error);

@@ -80,6 +80,7 @@ struct memory_fabric_options {
     uint32_t send_completion_depth_max; /* [open] 4194304: limit of send_completion_depth */
     bool no_windows;                    /* [open] false: the devices have windows */
     bool no_dc;                         /* [open] false: likewise DCIs and DCTs */
+    bool no_srq;                        /* [open] false: a nic has one SRQ for all queue pairs */
     bool infiniband;                    /* [open] false: all ports are Ethernet's */
     uint32_t
         grh_required; /* [open] 0: bit n set = who connects to memory<n> must know that its port requires a GRH */

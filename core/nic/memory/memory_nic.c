@@ -157,12 +157,14 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->pieces_max = NIC_PIECES_MAX;
     nic->link_mbps = device_mbps(fabric, device);
     nic->system_image_guid = device_guid(fabric, device);
+    nic->receive_queue_max = fabric->options.no_srq ? fabric->options.receive_depth_max : 0;
     nic->receive_depth = granted(options->receive_depth, 16384, fabric->options.receive_depth_max);
     nic->send_depth = granted(options->send_depth, 128, 32768);
     nic->send_completion_depth =
         granted(options->send_completion_depth, 65536, fabric->options.send_completion_depth_max);
     nic->signal_interval =
         (uint32_t)maximum(1, granted(options->signal_interval, 64, nic->send_depth / 2));
+    nic->receives_posted = fabric->options.no_srq ? nic->receive_depth : 0;
 }
 
 static void queues_create(struct memory_nic *nic)

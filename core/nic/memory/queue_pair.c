@@ -26,19 +26,36 @@ static void wqes_create(struct memory_queue_pair *queue_pair, uint32_t inline_by
 }
 
 int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                 struct nic_queue_pair **created, crpc_error *error)
+                                 uint32_t receives, struct nic_queue_pair **created,
+                                 crpc_error *error)
 {
-    return memory_queue_pair_create_deep(base, domain, owner, base->send_depth, created, error);
+    return memory_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, created,
+                                         error);
 }
 
 int32_t memory_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, struct nic_queue_pair **created,
-                                      crpc_error *error)
+                                      uint32_t depth, uint32_t receives,
+                                      struct nic_queue_pair **created, crpc_error *error)
 {
+    struct memory_nic *nic = memory_nic(base);
+    const uint32_t own = base->receive_queue_max ? nic_receive_queue_depth(receives) : 0;
+    int32_t status;
+
     memory_require(depth >= base->send_depth && depth <= NIC_SEND_DEPTH_MAX,
                    "a send queue of %u, %s has %u", depth, base->device, base->send_depth);
-    return memory_queue_pair_make(base, domain, owner, depth, base->inline_bytes_max, created,
-                                  error);
+    if (own > base->receive_depth - nic->receives_given || own > base->receive_queue_max) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                         "%s has no SRQ, and no room for a receive queue of %u", base->device, own);
+    }
+    status =
+        memory_queue_pair_make(base, domain, owner, depth, base->inline_bytes_max, created, error);
+    if (status == CRPC_OK) {
+        struct memory_queue_pair *queue_pair = memory_queue_pair(*created);
+        queue_pair->receive_depth = queue_pair->receives = queue_pair->receives_posted = own;
+        nic->receives_given += own;
+        base->receive_wqes += own;
+    }
+    return status;
 }
 
 int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void *owner,
@@ -91,7 +108,7 @@ int32_t memory_queue_pair_create_dynamic(struct nic *base, struct nic_domain *do
                                          uint64_t access_key, struct nic_queue_pair **created,
                                          crpc_error *error)
 {
-    const int32_t status = memory_queue_pair_create(base, domain, owner, created, error);
+    const int32_t status = memory_queue_pair_create(base, domain, owner, 0, created, error);
 
     memory_require(base->initiators, "%s has no initiators", base->device);
     if (status == CRPC_OK) {
@@ -136,6 +153,7 @@ void memory_queue_pair_destroy(struct nic_queue_pair *base)
                    memory_windows_bound(queue_pair));
     leave_initiators(queue_pair);
     memory_completions_forget(queue_pair);
+    queue_pair->nic->receives_given -= queue_pair->receive_depth;
     memory_active_remove(queue_pair);
     for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
         memory_payload_free(&queue_pair->wqes[i]);

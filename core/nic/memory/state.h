@@ -115,7 +115,8 @@ struct memory_nic {
     uint32_t region_slots;
     struct memory_arrival *arrivals; /* receive_depth of them */
     struct memory_arrival *free_arrivals;
-    uint32_t receives; /* in the SRQ, as the hardware knows */
+    uint32_t receives;       /* in the SRQ, as the hardware knows */
+    uint32_t receives_given; /* without an SRQ: entries of all receive queues */
     bool armed;
     bool cut;
     bool link_down;
@@ -200,6 +201,9 @@ struct memory_queue_pair {
     struct memory_domain *own;      /* of what its WQEs use: likewise, or NULL of a dynamic one */
     struct nic_dynamic dynamic;     /* zeroed = it is not dynamic */
     struct memory_queue *queue;     /* NULL = a queue pair of nic.h */
+    uint32_t receive_depth;         /* of its own receive queue; 0 = it has none */
+    uint32_t receives;              /* in that, as the hardware knows */
+    uint32_t receives_posted;       /* likewise as this side knows */
     uint32_t withheld;              /* CRPC_ACCESS_REMOTE_*: what its peer may not do */
     bool receive_taken;             /* by the message that comes in now */
     uint32_t receive;               /* its place; of a message that has matched, that of the tag */

@@ -49,7 +49,7 @@ static void arrival_queue(struct memory_queue_pair *target, uint32_t immediate, 
 
 void memory_arrive(struct memory_queue_pair *target, uint32_t immediate, uint32_t bytes)
 {
-    target->nic->receives--;
+    (*memory_receives(target))--;
     if (memory_immediate(target->fabric)) {
         memory_complete_receive(target, immediate, bytes, target->fabric->held_order);
     } else {
@@ -69,7 +69,7 @@ bool memory_landed(struct memory_queue_pair *target, const struct memory_wqe *wq
             return false;
         }
         memory_queue_arrive(target, wqe);
-    } else if (target->nic->receives == 0) {
+    } else if (*memory_receives(target) == 0) {
         return false;
     } else {
         memory_arrive(target, wqe->transfer.immediate, wqe->transfer.bytes);
@@ -199,7 +199,7 @@ static void write_now(struct memory_queue_pair *queue_pair, struct memory_queue_
     } else if (!memory_allows_remote(target, transfer->remote_key, transfer->remote_address,
                                      transfer->bytes, CRPC_ACCESS_REMOTE_WRITE)) {
         memory_execute_refused(queue_pair, target);
-    } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && target->nic->receives == 0 &&
+    } else if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && *memory_receives(target) == 0 &&
                !target->queue) {
         memory_receiver_not_ready(queue_pair);
     } else {
@@ -266,7 +266,7 @@ static void queue_write_now(struct memory_queue_pair *queue_pair, struct memory_
         memory_wqe_gather(wqe, wqe->payload);
     }
     if (wqe->opcode == MEMORY_WRITE_IMMEDIATE && !target->queue) {
-        if (target->nic->receives == 0) {
+        if (*memory_receives(target) == 0) {
             memory_receiver_not_ready(queue_pair);
             return;
         }

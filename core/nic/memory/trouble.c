@@ -106,7 +106,7 @@ enum nic_error memory_fabric_write_immediate(struct memory_fabric *fabric,
     if (status != NIC_ERROR_NONE) {
         return status;
     }
-    if (target->nic->receives == 0) {
+    if (*memory_receives(target) == 0) {
         return NIC_ERROR_RNR;
     }
     memory_arrive(target, immediate, bytes);

@@ -153,10 +153,11 @@ struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, u
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                               struct nic_queue_pair **result, crpc_error *error);
+                               uint32_t receives, struct nic_queue_pair **result,
+                               crpc_error *error);
 int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                    uint32_t depth, struct nic_queue_pair **result,
-                                    crpc_error *error);
+                                    uint32_t depth, uint32_t receives,
+                                    struct nic_queue_pair **result, crpc_error *error);
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 

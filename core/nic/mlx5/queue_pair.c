@@ -147,15 +147,17 @@ void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *que
 }
 
 int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                               struct nic_queue_pair **result, crpc_error *error)
+                               uint32_t receives, struct nic_queue_pair **result, crpc_error *error)
 {
-    return mlx5_queue_pair_create_deep(base, domain, owner, base->send_depth, result, error);
+    return mlx5_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, result,
+                                       error);
 }
 
 int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                    uint32_t depth, struct nic_queue_pair **result,
-                                    crpc_error *error)
+                                    uint32_t depth, uint32_t receives,
+                                    struct nic_queue_pair **result, crpc_error *error)
 {
+    (void)receives; /* the SRQ has them */
     struct mlx5_nic *nic = to_mlx5_nic(base);
     struct mlx5_queue_pair *queue_pair = lines_alloc(1, sizeof(*queue_pair));
     if (!queue_pair) {

@@ -195,6 +195,11 @@ void test_modify_limit_of_tags(void **state);
 /* Of devices that have atomics. */
 #define QUEUE_ATOMIC_TESTS                                                                         \
     QUEUES_TEST(test_queue_atomics), QUEUES_TEST(test_modify_access_of_atomics)
+/* Of devices that have SRQs. */
+#define QUEUE_SHARED_TESTS                                                                         \
+    QUEUES_TEST(test_queue_shared), QUEUES_TEST(test_queue_shared_stop),                           \
+        QUEUES_TEST(test_queue_stopped_ring), QUEUES_TEST(test_queue_shared_error),                \
+        QUEUES_TEST(test_datagram_shared), QUEUES_TEST(test_modify_limit)
 #define QUEUE_CONTRACT_TESTS                                                                       \
     QUEUES_TEST(test_queue_write), QUEUES_TEST(test_queue_pieces),                                 \
         QUEUES_TEST(test_queue_messages), QUEUES_TEST(test_queue_nop),                             \
@@ -207,19 +212,17 @@ void test_modify_limit_of_tags(void **state);
         QUEUES_TEST(test_queue_sparse_error), QUEUES_TEST(test_queue_local_error),                 \
         QUEUES_TEST(test_queue_long_message), QUEUES_TEST(test_queue_flush),                       \
         QUEUES_TEST(test_queue_stop), QUEUES_TEST(test_queue_unconnected),                         \
-        QUEUES_TEST(test_queue_shared), QUEUES_TEST(test_queue_shared_stop),                       \
-        QUEUES_TEST(test_queue_stopped_ring), QUEUES_TEST(test_queue_shared_error),                \
         QUEUES_TEST(test_datagram_messages), QUEUES_TEST(test_datagram_pieces),                    \
         QUEUES_TEST(test_datagram_targets), QUEUES_TEST(test_datagram_itself),                     \
-        QUEUES_TEST(test_datagram_lost), QUEUES_TEST(test_datagram_shared),                        \
-        QUEUES_TEST(test_datagram_sparse), QUEUES_TEST(test_datagram_wrap),                        \
-        QUEUES_TEST(test_datagram_room), QUEUES_TEST(test_datagram_local_error),                   \
-        QUEUES_TEST(test_datagram_too_long), QUEUES_TEST(test_datagram_stop),                      \
-        QUEUES_TEST(test_datagram_source), QUEUES_TEST(test_datagram_deep),                        \
-        QUEUES_TEST(test_modify_access), QUEUES_TEST(test_modify_access_taken),                    \
-        QUEUES_TEST(test_modify_access_before), QUEUES_TEST(test_modify_not_ready_timer),          \
-        QUEUES_TEST(test_modify_refused), QUEUES_TEST(test_modify_queue_key),                      \
-        QUEUES_TEST(test_modify_limit), QUEUE_ATOMIC_TESTS, TAG_CONTRACT_TESTS
+        QUEUES_TEST(test_datagram_lost), QUEUES_TEST(test_datagram_sparse),                        \
+        QUEUES_TEST(test_datagram_wrap), QUEUES_TEST(test_datagram_room),                          \
+        QUEUES_TEST(test_datagram_local_error), QUEUES_TEST(test_datagram_too_long),               \
+        QUEUES_TEST(test_datagram_stop), QUEUES_TEST(test_datagram_source),                        \
+        QUEUES_TEST(test_datagram_deep), QUEUES_TEST(test_modify_access),                          \
+        QUEUES_TEST(test_modify_access_taken), QUEUES_TEST(test_modify_access_before),             \
+        QUEUES_TEST(test_modify_not_ready_timer), QUEUES_TEST(test_modify_refused),                \
+        QUEUES_TEST(test_modify_queue_key), QUEUE_SHARED_TESTS, QUEUE_ATOMIC_TESTS,                \
+        TAG_CONTRACT_TESTS
 
 /* The same, of devices that have DC, ... */
 #define DC_TESTS                                                                                   \

@@ -98,10 +98,12 @@ void test_peer_gone(void **state)
     const struct nic_transport impatient = {.retry_timeout = 10, .retry_count = 2};
     operations->queue_pair_destroy(pair->sender);
     operations->queue_pair_destroy(pair->receiver);
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &pair->sender, NULL),
+    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES,
+                                                   &pair->sender, NULL),
                      0);
-    assert_int_equal(
-        operations->queue_pair_create(pair->far.nic, NULL, NULL, &pair->receiver, NULL), 0);
+    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES,
+                                                   &pair->receiver, NULL),
+                     0);
     pair_connect(pair->sender, pair->receiver, &impatient);
     operations->queue_pair_destroy(pair->receiver);
     pair->receiver = NULL;
@@ -123,7 +125,7 @@ void test_no_receive(void **state)
 {
     struct pair *pair = *state;
     struct nic *far = pair->far.nic;
-    uint32_t depth = far->receive_depth;
+    uint32_t depth = pair_receives(far);
     for (uint32_t i = 0; i < depth; i++) {
         struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
         wait_for_room(pair);
@@ -180,8 +182,11 @@ void test_destroy_pending(void **state)
     for (uint32_t round = 0; round < 50; round++) {
         struct nic_queue_pair *from, *to;
         struct nic_transfer write = pair_write(pair, 0, 0, 64, round);
-        assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &from, NULL), 0);
-        assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, &to, NULL), 0);
+        assert_int_equal(
+            operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &from, NULL),
+            0);
+        assert_int_equal(
+            operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES, &to, NULL), 0);
         pair_connect(from, to, &transport);
         for (uint32_t i = 0; i < 3; i++) {
             operations->post_write_immediate(from, &write, NIC_POST_SIGNALED);
@@ -210,11 +215,12 @@ void test_destroy_pending(void **state)
     }
     /* What the nic believes to be posted is there: that many writes pass, and one more does not. */
     pair->far.count = 0;
-    for (uint32_t i = 0; i <= pair->far.nic->receive_depth; i++) {
+    const uint32_t receives = pair_receives(pair->far.nic);
+    for (uint32_t i = 0; i <= receives; i++) {
         struct nic_transfer write = pair_write(pair, 0, 0, 16, i);
         wait_for_room(pair);
         send_one(pair, &write, 0);
     }
-    inbox_wait(&pair->far, pair->far.nic->receive_depth);
+    inbox_wait(&pair->far, receives);
     inbox_expect_silence(&pair->far);
 }

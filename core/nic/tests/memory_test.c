@@ -1,5 +1,5 @@
 /* memory_test.c: the in-memory NIC keeps what nic.h promises of every driver, in the mode that is given:
- * memory_test immediate|scheduled. What else it promises is tested in core/nic/memory/tests. */
+ * memory_test immediate|scheduled [without-srq]. What else it promises is tested in core/nic/memory/tests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,17 +60,25 @@ static int tear_down(void **state)
     return 0;
 }
 
+static const struct CMUnitTest dynamic_tests[] = {DYNAMIC_CONTRACT_TESTS};
+
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[] = {CONTRACT_TESTS, QUEUE_CONTRACT_TESTS, DC_CONTRACT_TESTS,
                                  DYNAMIC_CONTRACT_TESTS};
-    const bool scheduled = argc == 2 && strcmp(argv[1], "scheduled") == 0;
-    if (argc != 2 || (!scheduled && strcmp(argv[1], "immediate") != 0)) {
-        fprintf(stderr, "usage: memory_test immediate|scheduled\n");
+    const bool scheduled = argc >= 2 && strcmp(argv[1], "scheduled") == 0;
+    const bool without_srq = argc == 3 && strcmp(argv[2], "without-srq") == 0;
+    if (argc < 2 || argc != (without_srq ? 3 : 2) ||
+        (!scheduled && strcmp(argv[1], "immediate") != 0)) {
+        fprintf(stderr, "usage: memory_test immediate|scheduled [without-srq]\n");
         return 2;
     }
     memory_fabric_options(memory_fabric_default())->mode =
         scheduled ? MEMORY_SCHEDULED : MEMORY_IMMEDIATE;
+    memory_fabric_options(memory_fabric_default())->no_srq = without_srq;
+    for (size_t i = 0; without_srq && i < sizeof(dynamic_tests) / sizeof(dynamic_tests[0]); i++) {
+        LEAVE_OUT(tests, dynamic_tests[i].test_func, "a DCT takes receives of an SRQ");
+    }
     contract_leave_out(tests, sizeof(tests) / sizeof(tests[0]));
     LEAVE_OUT(tests, test_dynamic_refused, "the in-memory NIC has nothing to reset");
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -139,6 +139,21 @@ static void test_open(void **state)
     nic->operations->close(nic);
 }
 
+/* The direct driver takes what it can, and the portable one the rest. */
+static void test_auto(void **state)
+{
+    const struct nic_options options = pair_options();
+    struct nic *nic = NULL;
+    (void)state;
+    nic = pair_open_nic(&options);
+    const bool has_srqs = nic->receive_queue_max == 0;
+    nic->operations->close(nic);
+    assert_int_equal(nic_open(CRPC_DRIVER_AUTO, &options, &nic, NULL), CRPC_OK);
+    assert_int_equal(nic->operations->driver,
+                     place_is_mlx5() && has_srqs ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS);
+    nic->operations->close(nic);
+}
+
 /* ---- Memory and addresses --------------------------------------------------------------------- */
 
 /* A file in memory, which simnic takes for one. */
@@ -243,8 +258,9 @@ static void test_bad_address(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     struct nic_queue_pair *queue_pair;
     memset(address.gid, 0, sizeof(address.gid));
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, &queue_pair, NULL),
-                     0);
+    assert_int_equal(
+        operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &queue_pair, NULL),
+        0);
     /* On InfiniBand nobody asks whether there is such a GID. */
     int32_t expected = place_is_infiniband() ? CRPC_OK : CRPC_E_UNREACHABLE;
     assert_int_equal(operations->queue_pair_connect(queue_pair, &address, &transport, &error),
@@ -324,6 +340,7 @@ static void leave_out_missing(struct CMUnitTest *tests, size_t count)
     static const struct CMUnitTest dc[] = {DC_TESTS}, streams[] = {DC_STREAM_TESTS};
     static const struct CMUnitTest tags[] = {TAG_CONTRACT_TESTS}, atomics[] = {QUEUE_ATOMIC_TESTS};
     static const struct CMUnitTest dynamic[] = {DYNAMIC_CONTRACT_TESTS};
+    static const struct CMUnitTest shared[] = {QUEUE_SHARED_TESTS};
     const struct nic_options options = pair_options();
     struct nic *nic = pair_open_nic(&options);
     if (strncmp(nic->device, "rxe", 3) == 0) {
@@ -344,6 +361,10 @@ static void leave_out_missing(struct CMUnitTest *tests, size_t count)
     if (!nic->atomics) {
         leave_out_all(tests, count, atomics, COUNT_OF(atomics), "the device has no atomics");
     }
+    if (nic->receive_queue_max > 0) {
+        leave_out_all(tests, count, shared, COUNT_OF(shared), "the device has no SRQs");
+        leave_out(tests, count, test_dc_missing, "the device has no SRQs");
+    }
     if (nic->tags_max == 0) {
         leave_out_all(tests, count, tags, COUNT_OF(tags), "the device has no tags");
     }
@@ -354,12 +375,19 @@ int main(void)
 {
     signals_as_usual();
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_query), cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_open),  CONTRACT_TESTS,
-        QUEUE_CONTRACT_TESTS,         DC_CONTRACT_TESTS,
-        DYNAMIC_CONTRACT_TESTS,       PAIR_TEST(test_dmabuf),
-        PAIR_TEST(test_stray_send),   PAIR_TEST(test_bad_address),
-        PAIR_TEST(test_bad_memory),   cmocka_unit_test(test_memlock),
+        cmocka_unit_test(test_query),
+        cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_auto),
+        CONTRACT_TESTS,
+        QUEUE_CONTRACT_TESTS,
+        DC_CONTRACT_TESTS,
+        DYNAMIC_CONTRACT_TESTS,
+        PAIR_TEST(test_dmabuf),
+        PAIR_TEST(test_stray_send),
+        PAIR_TEST(test_bad_address),
+        PAIR_TEST(test_bad_memory),
+        cmocka_unit_test(test_memlock),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     /* The last is about memory that is pinned. */

@@ -71,8 +71,9 @@ void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
 static struct nic_queue_pair *create(struct nic *nic)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(nic->operations->queue_pair_create(nic, NULL, NULL, &queue_pair, NULL),
-                     CRPC_OK);
+    assert_int_equal(
+        nic->operations->queue_pair_create(nic, NULL, NULL, PAIR_RECEIVES, &queue_pair, NULL),
+        CRPC_OK);
     return queue_pair;
 }
 
@@ -130,6 +131,11 @@ int pair_tear_down(void **state)
     munmap(pair->box, 4096);
     free(pair);
     return 0;
+}
+
+uint32_t pair_receives(const struct nic *nic)
+{
+    return nic->receive_queue_max ? nic_receive_queue_depth(PAIR_RECEIVES) : nic->receive_depth;
 }
 
 struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to, uint32_t bytes,

@@ -7,6 +7,8 @@
 #define PAIR_BYTES (2u << 20)
 #define PAIR_WAIT_S 60 /* the VM is slow and its pollers share cores: never assert on time */
 #define INBOX_MAX 4096
+/* What the peer of a queue pair is promised. Where there is no SRQ, four queue pairs have as many receives as the nic. */
+#define PAIR_RECEIVES 100u
 
 /* What a nic's polls gave, in order. */
 struct inbox {
@@ -58,6 +60,9 @@ int pair_tear_down(void **state);
 void pair_reconnect(struct pair *pair);
 void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
                   const struct nic_transport *transport);
+
+/* Returns how many WRITEs with immediate the nic takes over one queue pair that was just made, if it is not refilled. */
+uint32_t pair_receives(const struct nic *nic);
 
 struct nic_transfer pair_write(const struct pair *pair, uint64_t from, uint64_t to, uint32_t bytes,
                                uint32_t immediate);

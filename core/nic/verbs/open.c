@@ -4,33 +4,18 @@
 #include "base/error.h"
 #include "nic/verbs/verbs.h"
 
-static int32_t create_receive_queue(struct verbs_nic *nic, crpc_error *error)
-{
-    struct ibv_srq_init_attr attributes = {
-        .attr = {.max_wr = nic->device.base.receive_depth, .max_sge = 1},
-    };
-    nic->srq = ibv_create_srq(nic->device.pd, &attributes);
-    if (!nic->srq) {
-        return device_queue_failed(&nic->device.base, "shared receive",
-                                   nic->device.base.receive_depth, error);
-    }
-    for (uint32_t i = 0; i + 1 < VERBS_REFILL_CHUNK; i++) {
-        nic->receives[i].next = &nic->receives[i + 1];
-    }
-    return CRPC_OK;
-}
-
 /* How much payload a WQE carries is only known once there is a queue pair, so one is made to ask.
  * 220 bytes are what fits four 64-byte units of an mlx5 send queue. */
 static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
 {
     static const uint32_t wanted[] = {220, 128, 64, 0};
     struct ibv_qp *qp = NULL;
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && !qp; i++) {
+    const size_t count = sizeof(wanted) / sizeof(wanted[0]);
+    for (size_t i = nic->vendor.no_inline ? count - 1 : 0; i < count && !qp; i++) {
         struct ibv_qp_init_attr granted;
-        qp = verbs_qp_create(nic, NULL, nic->device.base.send_depth, wanted[i], &granted);
+        qp = verbs_qp_create(nic, NULL, nic->device.base.send_depth, wanted[i], 1, &granted);
         nic->inline_bytes_wanted = wanted[i];
-        nic->device.base.inline_bytes_max = granted.cap.max_inline_data;
+        nic->device.base.inline_bytes_max = nic->vendor.no_inline ? 0 : granted.cap.max_inline_data;
     }
     if (!qp) {
         return device_blame(error, errno, 0, nic->device.base.device, "create a queue pair");
@@ -39,28 +24,20 @@ static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
-/* By the vendor in its attributes, which older kernels leave 0. */
-static bool is_soft_roce(struct ibv_context *context)
-{
-    struct ibv_device_attr attributes;
-    return ibv_query_device(context, &attributes) == 0 &&
-           (attributes.vendor_id == 0xffffff || attributes.vendor_id == 0);
-}
-
 static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
                              crpc_error *error)
 {
     (void)options;
     struct nic *base = &device->base;
     struct verbs_nic *nic = to_verbs_nic(base);
-    nic->soft_roce = is_soft_roce(device->context);
+    nic->vendor = verbs_vendor_of(device->context);
     if (!verbs_source_open(&nic->receive, nic, base->receive_depth)) {
         return device_queue_failed(base, "receive completion", base->receive_depth, error);
     }
     if (!verbs_source_open(&nic->send, nic, base->send_completion_depth)) {
         return device_queue_failed(base, "send completion", base->send_completion_depth, error);
     }
-    int32_t status = create_receive_queue(nic, error);
+    int32_t status = verbs_receives_open(nic, error);
     if (status == CRPC_OK) {
         status = probe_inline(nic, error);
     }
@@ -87,9 +64,7 @@ int32_t verbs_open(const struct nic_options *options, struct nic **result, crpc_
 void verbs_close(struct nic *base)
 {
     struct verbs_nic *nic = to_verbs_nic(base);
-    if (nic->srq) {
-        ibv_destroy_srq(nic->srq);
-    }
+    verbs_receives_close(nic);
     if (nic->device.channel) {
         verbs_disarm(base);
     }

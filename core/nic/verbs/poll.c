@@ -63,20 +63,45 @@ receive_failed(struct verbs_nic *nic, struct nic_completion *completion, const s
     completion->completed = queue_pair ? queue_pair->completed : 0;
 }
 
-static inline bool take_receive(struct verbs_nic *nic, const struct ibv_wc *entry,
-                                struct nic_completion *completion)
+static inline void describe_receive(struct verbs_nic *nic, const struct ibv_wc *entry,
+                                    struct nic_completion *completion)
 {
     *completion = (struct nic_completion){
         .queue_pair_number = entry->qp_num,
         .kind = NIC_COMPLETION_RECEIVE,
     };
-    nic->device.base.receives_posted--; /* good or bad, it took one from the SRQ */
     if (likely(entry->status == IBV_WC_SUCCESS && entry->opcode == IBV_WC_RECV_RDMA_WITH_IMM)) {
         completion->immediate = ntohl(entry->imm_data);
         completion->byte_count = entry->byte_len;
     } else {
         receive_failed(nic, completion, entry);
     }
+}
+
+static inline bool take_shared_receive(struct verbs_nic *nic, const struct ibv_wc *entry,
+                                       struct nic_completion *completion)
+{
+    nic->device.base.receives_posted--; /* good or bad, it took one from the SRQ */
+    describe_receive(nic, entry, completion);
+    return true;
+}
+
+/* One of the queue pair's own receive queue. When a queue pair fails, all of it completes, which is for nobody: why it has failed,
+ * another completion says, or an event of the device. */
+static inline bool take_own_receive(struct verbs_nic *nic, const struct ibv_wc *entry,
+                                    struct nic_completion *completion)
+{
+    struct nic_queue_pair *queue_pair = table_get(&nic->device.by_number, entry->qp_num);
+    if (unlikely(!queue_pair)) {
+        nic->device.base.unknown_completions++;
+        return false;
+    }
+    if (unlikely(entry->status == IBV_WC_WR_FLUSH_ERR)) {
+        verbs_receives_stop(to_verbs_queue_pair(queue_pair));
+        return false;
+    }
+    verbs_receive_used(nic, to_verbs_queue_pair(queue_pair));
+    describe_receive(nic, entry, completion);
     return true;
 }
 
@@ -140,7 +165,8 @@ poll_source(struct verbs_nic *nic, struct verbs_source *source,
 static uint32_t poll_receives(struct verbs_nic *nic, struct nic_completion *completions,
                               uint32_t capacity)
 {
-    return poll_source(nic, &nic->receive, take_receive, completions, capacity);
+    return nic->srq ? poll_source(nic, &nic->receive, take_shared_receive, completions, capacity)
+                    : poll_source(nic, &nic->receive, take_own_receive, completions, capacity);
 }
 
 static uint32_t poll_sends(struct verbs_nic *nic, struct nic_completion *completions,

@@ -1,11 +1,10 @@
-/* post.c: data path of the sending side, and the refill of the receives.
+/* post.c: data path of the sending side.
  *
  * May assume that the caller checked nic_send_room(). WQE number n travels as wr_id n; ring() hands
  * the device what was posted since the last one as a single linked list.
  */
 #include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 
 #include "nic/verbs/verbs.h"
@@ -237,35 +236,5 @@ void verbs_ring_doorbell(struct nic_queue_pair *base)
     base->stats.doorbells++;
     if (unlikely(os_error)) {
         ring_failed(queue_pair, os_error);
-    }
-}
-
-/* Posts the first `count` of the prepared receives; returns how many the device took. */
-static uint32_t post_receives(struct verbs_nic *nic, uint32_t count)
-{
-    struct ibv_recv_wr *last = &nic->receives[count - 1];
-    struct ibv_recv_wr *next = last->next;
-    struct ibv_recv_wr *refused = NULL;
-    last->next = NULL;
-    int os_error = ibv_post_srq_recv(nic->srq, nic->receives, &refused);
-    last->next = next;
-    if (likely(os_error == 0)) {
-        return count;
-    }
-    return refused ? (uint32_t)(refused - nic->receives) : 0;
-}
-
-void verbs_refill(struct nic *base)
-{
-    struct verbs_nic *nic = to_verbs_nic(base);
-    while (base->receives_posted < base->receive_depth) {
-        uint32_t missing = base->receive_depth - base->receives_posted;
-        uint32_t wanted = missing < VERBS_REFILL_CHUNK ? missing : VERBS_REFILL_CHUNK;
-        uint32_t taken = post_receives(nic, wanted);
-        base->receives_posted += taken;
-        base->receive_wqes += taken;
-        if (unlikely(taken < wanted)) {
-            return; /* the device has no room yet; the next refill tries again */
-        }
     }
 }

@@ -12,15 +12,20 @@
 #include "nic/verbs/verbs.h"
 
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
-                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
+                               uint32_t inline_bytes, uint32_t receives,
+                               struct ibv_qp_init_attr *granted)
 {
+    const bool own = !nic->srq;
     *granted = (struct ibv_qp_init_attr){
         .send_cq = nic->send.cq,
         .recv_cq = nic->receive.cq,
         .srq = nic->srq,
         .cap = {.max_send_wr = depth,
                 .max_send_sge = nic->device.base.pieces_max,
-                .max_inline_data = inline_bytes},
+                .max_inline_data = inline_bytes,
+                /* erdma and mana want one at least. */
+                .max_recv_wr = own ? (uint32_t)maximum(receives, 1) : 0,
+                .max_recv_sge = own},
         .qp_type = IBV_QPT_RC,
     };
     return ibv_create_qp(device_pd(&nic->device, domain), granted);
@@ -34,23 +39,53 @@ static void link_chain(struct verbs_queue_pair *queue_pair)
     }
 }
 
-int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                struct nic_queue_pair **result, crpc_error *error)
+/* The receive CQ never overflows. */
+static int32_t check_receives(const struct verbs_nic *nic, uint32_t depth, crpc_error *error)
 {
-    return verbs_queue_pair_create_deep(base, domain, owner, base->send_depth, result, error);
+    const struct nic *base = &nic->device.base;
+    const uint32_t left = base->receive_depth - nic->receives_given;
+    if (depth > left) {
+        return error_set(
+            error, CRPC_E_NO_RESOURCE, 0,
+            "%s has no shared receive queue: one more receive queue of %u does not fit, "
+            "since %u are left of %u for all connections; raise the receive depth, or "
+            "lower what one connection needs: batch_window, or slots and queue_pairs",
+            base->device, depth, left, base->receive_depth);
+    }
+    if (depth > base->receive_queue_max) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0,
+                         "%s has no shared receive queue, and its receive queues have at most %u "
+                         "entries, not %u: lower batch_window or slots",
+                         base->device, base->receive_queue_max, depth);
+    }
+    return CRPC_OK;
+}
+
+int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
+                                uint32_t receives, struct nic_queue_pair **result,
+                                crpc_error *error)
+{
+    return verbs_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, result,
+                                        error);
 }
 
 int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                     uint32_t depth, struct nic_queue_pair **result,
-                                     crpc_error *error)
+                                     uint32_t depth, uint32_t receives,
+                                     struct nic_queue_pair **result, crpc_error *error)
 {
     struct verbs_nic *nic = to_verbs_nic(base);
+    const uint32_t receive_depth = nic->srq ? 0 : nic_receive_queue_depth(receives);
+    int32_t status = check_receives(nic, receive_depth, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
     struct verbs_queue_pair *queue_pair = lines_alloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp = verbs_qp_create(nic, domain, depth, nic->inline_bytes_wanted, &granted);
+    struct ibv_qp *qp =
+        verbs_qp_create(nic, domain, depth, nic->inline_bytes_wanted, receive_depth, &granted);
     if (!qp) {
         int os_error = errno;
         free(queue_pair);
@@ -62,7 +97,15 @@ int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
     queue_pair->device.base.depth = depth;
+    queue_pair->receive_depth = receive_depth;
     link_chain(queue_pair);
+    int os_error = verbs_receives_begin(queue_pair);
+    if (os_error) {
+        device_queue_pair_forget(&nic->device, &queue_pair->device.base);
+        ibv_destroy_qp(qp);
+        free(queue_pair);
+        return device_blame(error, os_error, 0, base->device, "fill a receive queue");
+    }
     *result = &queue_pair->device.base;
     return CRPC_OK;
 }
@@ -78,7 +121,8 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
 
 static void drop_completions(struct verbs_nic *nic, uint32_t number)
 {
-    nic->device.base.receives_posted -= verbs_source_drop(&nic->receive, number, NULL, NULL);
+    const uint32_t receives = verbs_source_drop(&nic->receive, number, NULL, NULL);
+    nic->device.base.receives_posted -= nic->srq ? receives : 0; /* others go with the queue pair */
     verbs_source_drop(&nic->send, number, NULL, NULL);
 }
 
@@ -94,6 +138,7 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
     drop_completions(nic, base->number);
     ibv_destroy_qp(device_qp(base));
     drop_completions(nic, base->number);
+    verbs_receives_end(queue_pair);
     device_queue_pair_forget(&nic->device, base);
     free(queue_pair);
 }

@@ -193,7 +193,7 @@ poll_receives(struct device_nic *nic, struct device_source *base, crpc_completio
                     describe_source(entry, queue, completion);
                 }
             } else {
-                bool soft_roce = to_verbs_nic(&nic->base)->soft_roce;
+                bool soft_roce = to_verbs_nic(&nic->base)->vendor.soft_roce;
                 add_error(entry, completion, verbs_receive_error(entry, soft_roce));
                 queue->failed |= queue->kind != NIC_QUEUE_DCT;
                 ++*errors;

@@ -3,10 +3,38 @@
  * The driver uses ibv_post_send and ibv_poll_cq, and nothing vendor-specific but for DC (queue_dc.c),
  * so it runs on every RoCE and InfiniBand device, including Soft-RoCE. It relies on the promises of nic.h: one thread
  * at a time, a check for room before each post, and validated arguments.
+ *
+ * Which devices it is for. Read in rdma-core's providers and the kernel's drivers; of these devices only Soft-RoCE (in the VM) and
+ * simnic's run here.
+ *
+ *   mlx5, mlx4     all that nic.h wants
+ *   rxe            likewise; fences need care (verbs_fence_needed)
+ *   hns            likewise, if its firmware has SRQs; if not, as erdma
+ *   bnxt_re        no receive without a piece: "HW needs at least one SGE for RQ entries". Its library adds one to those of queue
+ *                  pairs, and not to those of SRQs. So it gets one of no bytes
+ *   qedr           the same: "FW requires between 1-4 sges", for a WRITE with immediate takes a receive
+ *   irdma          SRQs from the E830 on; before, a receive queue of each queue pair. No windows of type 2B, and atomics from the E830
+ *                  on. As iWARP (X722, or by choice) it is refused: port.c
+ *   erdma          no SRQs; one piece for a receive, one for a READ (max_sge_rd), and RC alone, so no queues for datagrams. It
+ *                  refuses a queue pair without any receive. Refused where its driver says iWARP
+ *   mana           no SRQs, no windows, no atomics, and no payload in a WQE: its library ignores IBV_SEND_INLINE, and the kernel
+ *                  returns any max_inline_data that it was asked for. Its driver may leave vendor_id 0
+ *   ionic          no SRQs
+ *   vmw_pvrdma     SRQs; nothing is known to be missing
+ *   siw, cxgb4     iWARP, which has no WRITE with immediate: refused
+ *   efa            its queue pairs (SRD) keep no order, and its transport is neither InfiniBand's nor iWARP's: refused
+ *
+ * Why a piece is not given to all: in a receive of an mlx5 device a length of 0 means 2 GiB, and libmlx5 leaves empty pieces out for
+ * queue pairs alone. Why this goes by vendor: no call tells, and finding out would take a connection of the device to itself at each
+ * opening, which may never complete if the answer is no.
+ *
+ * What else differs is asked or limited: inline payload, at most what a queue pair is granted; pieces, at most max_sge and max_sge_rd;
+ * READs under way, at most max_qp_rd_atom and max_qp_init_rd_atom; windows and atomics, by device_cap_flags and atomic_cap.
  */
 #ifndef CORE_NIC_VERBS_VERBS_H
 #define CORE_NIC_VERBS_VERBS_H
 
+#include "base/list.h"
 #include "nic/device/queue.h"
 #include "nic/verbs/driver.h"
 
@@ -27,14 +55,26 @@ struct verbs_source {
     uint32_t events_unacked;
 };
 
+/* vendor.c: what devices do not say themselves. */
+struct verbs_vendor {
+    bool soft_roce;     /* rxe, whose errors are not all those of the specification */
+    bool receive_piece; /* a receive without any piece is not executed */
+    bool no_inline;     /* payload cannot be in a WQE, although the library says so */
+};
+
 struct verbs_nic {
     struct device_nic device;
     struct verbs_source receive;
     struct verbs_source send;
-    struct ibv_srq *srq;
+    struct ibv_srq *srq; /* NULL = the device has none */
     uint32_t inline_bytes_wanted;
-    bool soft_roce; /* rxe, whose errors are not all those of the specification */
+    struct verbs_vendor vendor;
     struct ibv_recv_wr receives[VERBS_REFILL_CHUNK]; /* linked; all are equal */
+    struct ibv_sge no_bytes; /* what each of them has, if vendor.receive_piece */
+    /* Without an SRQ: */
+    struct list
+        short_of_receives;   /* struct verbs_queue_pair.short_link: those that have used some */
+    uint32_t receives_given; /* entries of all receive queues */
 };
 
 /* Fences. A device that comes to a WQE with a fence waits for the READs and atomics before it. Soft-RoCE
@@ -42,9 +82,14 @@ struct verbs_nic {
  * for ever. So it is told of a fence only if there is something to wait for: verbs_fence_needed. */
 struct verbs_queue_pair {
     struct device_queue_pair device;
-    uint32_t reads_end;                    /* WQEs posted up to the last READ or atomic, with it */
-    uint32_t reads_before_end;             /* likewise up to the one before */
-    uint32_t chained;                      /* WQEs posted since the last ring */
+    uint32_t reads_end;        /* WQEs posted up to the last READ or atomic, with it */
+    uint32_t reads_before_end; /* likewise up to the one before */
+    uint32_t chained;          /* WQEs posted since the last ring */
+    /* Its receive queue, if the device has no SRQ. */
+    uint32_t receive_depth;
+    uint32_t receives_posted;
+    bool receives_stopped;
+    struct list short_link;
     struct ibv_send_wr chain[VERBS_CHAIN]; /* linked; each uses its own row of `pieces` */
     struct ibv_sge pieces[VERBS_CHAIN][NIC_PIECES_MAX];
 };
@@ -134,17 +179,20 @@ void verbs_close(struct nic *base);
  * or atomic before the fence. */
 static inline bool verbs_fence_needed(struct nic *nic, uint32_t reads_end, uint32_t done)
 {
-    return !to_verbs_nic(nic)->soft_roce || (int32_t)(reads_end - done) > 0;
+    return !to_verbs_nic(nic)->vendor.soft_roce || (int32_t)(reads_end - done) > 0;
 }
 
 /* queue_pair.c */
+/* receives: entries of its receive queue, if there is no SRQ. */
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
-                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
+                               uint32_t inline_bytes, uint32_t receives,
+                               struct ibv_qp_init_attr *granted);
 int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                struct nic_queue_pair **result, crpc_error *error);
+                                uint32_t receives, struct nic_queue_pair **result,
+                                crpc_error *error);
 int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                     uint32_t depth, struct nic_queue_pair **result,
-                                     crpc_error *error);
+                                     uint32_t depth, uint32_t receives,
+                                     struct nic_queue_pair **result, crpc_error *error);
 void verbs_queue_pair_destroy(struct nic_queue_pair *base);
 void verbs_queue_pair_fail(struct nic_queue_pair *base);
 
@@ -167,7 +215,23 @@ void verbs_post_bind(struct nic_queue_pair *base, struct nic_window *window,
                      uint32_t flags);
 void verbs_post_invalidate(struct nic_queue_pair *base, struct nic_window *window, uint32_t flags);
 void verbs_ring_doorbell(struct nic_queue_pair *base);
+
+/* receive.c: the SRQ, or the receive queues of queue pairs */
+/* Makes what refill posts, and the SRQ if the device has one. */
+int32_t verbs_receives_open(struct verbs_nic *nic, crpc_error *error);
+void verbs_receives_close(struct verbs_nic *nic);
+/* Fills the receive queue of a new queue pair, of which receive_depth is set. Returns an errno value. */
+int verbs_receives_begin(struct verbs_queue_pair *queue_pair);
+/* It is not filled up any more. */
+void verbs_receives_stop(struct verbs_queue_pair *queue_pair);
+/* The queue pair is gone. */
+void verbs_receives_end(struct verbs_queue_pair *queue_pair);
+/* One of a queue pair was used. */
+void verbs_receive_used(struct verbs_nic *nic, struct verbs_queue_pair *queue_pair);
 void verbs_refill(struct nic *base);
+
+/* vendor.c */
+struct verbs_vendor verbs_vendor_of(struct ibv_context *context);
 
 /* poll.c */
 uint32_t verbs_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);

@@ -1,6 +1,7 @@
 /* pair.c: see pair.h. */
 #include "pair.h"
 
+bool pair_without_srq;
 static uint8_t payload[1u << 20];
 
 crpc_endpoint_options pair_options(void)
@@ -32,6 +33,7 @@ void pair_open(struct pair *pair, const struct nic_options *given)
     pair->fabric = memory_fabric_create(1);
     memory_fabric_options(pair->fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(pair->fabric)->retry_steps = 20;
+    memory_fabric_options(pair->fabric)->no_srq = pair_without_srq;
     for (int side = 0; side < 2; side++) {
         handles_init(&pair->handles[side]);
         assert_int_equal(memory_nic_open(pair->fabric, &options, &pair->nic[side], &error),

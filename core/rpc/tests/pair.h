@@ -40,6 +40,8 @@ crpc_endpoint_options pair_options(void);
 void pair_open(struct pair *pair, const struct nic_options *nic_options);
 /* Begins anew, with one connection by pair_options, of which this side does not know these features. */
 void pair_begin_with_older(struct pair *pair, uint32_t older, uint32_t features);
+/* The devices of pairs that are opened next have none. */
+extern bool pair_without_srq;
 /* Makes one more connection; CONNECTED has been taken on both sides. Returns its number. */
 uint32_t pair_connect(struct pair *pair, const crpc_endpoint_options *left,
                       const crpc_endpoint_options *right);

@@ -384,7 +384,8 @@ void sim_check_engine(struct sim *sim, const struct sim_engine *engine)
         simulation_fail(&sim->base, "windows of %llu are promised, and %u are counted",
                         (unsigned long long)windows, engine->engine->window_sum);
     }
-    if (may_come > engine->nic->receives_posted) {
+    /* Without an SRQ, the fabric itself notes a batch that finds no receive. */
+    if (engine->nic->receive_queue_max == 0 && may_come > engine->nic->receives_posted) {
         simulation_fail(&sim->base, "peers may send %llu batches, and %u receives are posted",
                         (unsigned long long)may_come, engine->nic->receives_posted);
     }

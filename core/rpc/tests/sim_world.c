@@ -34,12 +34,15 @@ static void choose_relaxed(struct sim *sim, uint64_t seed)
         random_percent(&random, 60) ? random_between(&random, 1, 100) : 0;
 }
 
-/* By a generator of its own, so that episodes without are what they would be. Few are shared by many. */
+/* By a generator of its own, so that episodes without are what they would be. Few are shared by many. What has neither may have a
+ * receive queue of each queue pair. */
 static void choose_initiators(struct sim *sim, uint64_t seed)
 {
     struct random_generator random;
     random_seed(&random, seed);
     sim->initiators = random_percent(&random, 30) ? random_between(&random, 1, 3) : 0;
+    memory_fabric_options(sim->base.fabric)->no_srq =
+        sim->initiators == 0 && random_percent(&random, 20);
 }
 
 static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t windows)

@@ -177,7 +177,7 @@ static void test_fences(void **state)
     rig.queue.device.base.results = rig.results;
     rig.takes_all = true;
     assert_true(fenced(NIC_WRITE)); /* 0: nothing is before it, but that is the device's affair */
-    rig.nic.soft_roce = true;
+    rig.nic.vendor.soft_roce = true;
     assert_false(fenced(NIC_WRITE));    /* 1 */
     assert_false(fenced(NIC_READ));     /* 2: no READ is before it */
     assert_true(fenced(NIC_WRITE));     /* 3 */

@@ -1,7 +1,4 @@
-/* verbs_fake_test.c: the driver's bookkeeping over a device that is a few arrays: what no real
- * device can be made to do on demand, such as using a queue pair number again at once, leaving
- * entries in a CQ, or refusing a post. Runs without RDMA.
- */
+/* verbs_fake_test.c: the driver's bookkeeping over a device that is a few arrays (fake.h). Runs without RDMA. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,192 +9,11 @@
 #include <cmocka.h>
 #include <errno.h>
 
-#include "nic/verbs/verbs.h"
-
-#define FAKE_DEPTH 64
-#define POSTS_MAX 256
-
-/* A CQ: entries wait in order. */
-struct fake_queue {
-    struct ibv_cq cq;
-    struct ibv_wc entries[FAKE_DEPTH];
-    uint32_t count;
-};
-
-struct post {
-    uint64_t wr_id;
-    uint32_t queue_pair_number;
-    unsigned int flags;
-    enum ibv_wr_opcode opcode;
-    uint32_t bytes;
-    int pieces;
-};
-
-static struct {
-    struct ibv_context context;
-    struct ibv_device device;
-    struct fake_queue receive;
-    struct fake_queue send;
-    struct ibv_srq srq;
-    struct post posts[POSTS_MAX];
-    uint32_t post_count;
-    uint32_t post_calls;
-    uint32_t refuse_after; /* WQEs that the device still takes; UINT32_MAX = all */
-    uint32_t srq_posted;
-    uint32_t srq_calls;
-    uint32_t srq_room;
-    uint32_t next_number;
-    uint32_t destroyed;
-    void (*at_destroy)(struct ibv_qp *qp);
-} fake;
-
-static int fake_poll(struct ibv_cq *cq, int capacity, struct ibv_wc *entries)
-{
-    struct fake_queue *queue = container_of(cq, struct fake_queue, cq);
-    uint32_t count = queue->count < (uint32_t)capacity ? queue->count : (uint32_t)capacity;
-    memcpy(entries, queue->entries, count * sizeof(*entries));
-    queue->count -= count;
-    memmove(queue->entries, queue->entries + count, queue->count * sizeof(*entries));
-    return (int)count;
-}
-
-static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *list, struct ibv_send_wr **bad)
-{
-    fake.post_calls++;
-    for (; list; list = list->next) {
-        if (fake.refuse_after == 0) {
-            *bad = list;
-            return ENOMEM;
-        }
-        fake.refuse_after -= fake.refuse_after != UINT32_MAX;
-        assert_true(fake.post_count < POSTS_MAX);
-        fake.posts[fake.post_count++] = (struct post){
-            .wr_id = list->wr_id,
-            .queue_pair_number = qp->qp_num,
-            .flags = list->send_flags,
-            .opcode = list->opcode,
-            .bytes = list->num_sge ? list->sg_list[0].length : 0,
-            .pieces = list->num_sge,
-        };
-    }
-    return 0;
-}
-
-static int fake_post_srq(struct ibv_srq *srq, struct ibv_recv_wr *list, struct ibv_recv_wr **bad)
-{
-    (void)srq;
-    fake.srq_calls++;
-    for (; list; list = list->next) {
-        assert_int_equal(list->num_sge, 0);
-        if (fake.srq_posted == fake.srq_room) {
-            *bad = list;
-            return ENOMEM;
-        }
-        fake.srq_posted++;
-    }
-    return 0;
-}
-
-struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes);
-struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
-{
-    struct ibv_qp *qp = calloc(1, sizeof(*qp));
-    (void)pd;
-    (void)attributes;
-    qp->context = &fake.context;
-    qp->qp_num = fake.next_number;
-    return qp;
-}
-
-int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
-int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
-{
-    if (fake.at_destroy) {
-        fake.at_destroy(qp);
-    }
-    fake.destroyed++;
-    free(qp);
-    return 0;
-}
-
-int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
-int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
-{
-    assert_int_equal(mask, IBV_QP_STATE);
-    qp->state = attributes->qp_state;
-    return 0;
-}
-
-static void add(struct fake_queue *queue, uint32_t number, uint64_t wr_id,
-                enum ibv_wc_status status)
-{
-    assert_true(queue->count < FAKE_DEPTH);
-    queue->entries[queue->count++] = (struct ibv_wc){
-        .qp_num = number,
-        .wr_id = wr_id,
-        .status = status,
-        .opcode = queue == &fake.receive ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RDMA_WRITE,
-        .imm_data = htobe32((uint32_t)wr_id),
-        .byte_len = 32,
-    };
-}
-
-static void open_source(struct verbs_source *source, struct fake_queue *queue)
-{
-    queue->cq.context = &fake.context;
-    source->cq = &queue->cq;
-    source->depth = FAKE_DEPTH;
-    source->stash = malloc(FAKE_DEPTH * sizeof(*source->stash));
-}
-
-static int set_up(void **state)
-{
-    struct verbs_nic *nic = calloc(1, sizeof(*nic));
-    memset(&fake, 0, sizeof(fake));
-    fake.context.ops.poll_cq = fake_poll;
-    fake.context.ops.post_send = fake_post_send;
-    fake.context.ops.post_srq_recv = fake_post_srq;
-    fake.srq.context = &fake.context;
-    fake.refuse_after = UINT32_MAX;
-    fake.srq_room = UINT32_MAX;
-    open_source(&nic->receive, &fake.receive);
-    open_source(&nic->send, &fake.send);
-    nic->srq = &fake.srq;
-    nic->device.base.operations = &verbs_operations;
-    nic->device.base.receive_depth = FAKE_DEPTH;
-    nic->device.base.send_depth = 16;
-    nic->device.base.signal_interval = 4;
-    nic->device.base.inline_bytes_max = 64;
-    nic->device.base.message_bytes_max = NIC_MESSAGE_BYTES_MAX;
-    for (uint32_t i = 0; i + 1 < VERBS_REFILL_CHUNK; i++) {
-        nic->receives[i].next = &nic->receives[i + 1];
-    }
-    table_init(&nic->device.by_number);
-    verbs_refill(&nic->device.base);
-    *state = nic;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct verbs_nic *nic = *state;
-    assert_int_equal(nic->device.queue_pairs, 0);
-    assert_int_equal(nic->device.send_outstanding, 0);
-    free(nic->receive.stash);
-    free(nic->send.stash);
-    table_free(&nic->device.by_number);
-    free(nic);
-    return 0;
-}
+#include "fake.h"
 
 static struct nic_queue_pair *create(struct verbs_nic *nic, uint32_t number)
 {
-    struct nic_queue_pair *queue_pair;
-    fake.next_number = number;
-    assert_int_equal(verbs_queue_pair_create(&nic->device.base, NULL, NULL, &queue_pair, NULL),
-                     CRPC_OK);
-    assert_int_equal(queue_pair->number, number);
-    return queue_pair;
+    return fake_create(nic, number, 8);
 }
 
 static void post(struct nic_queue_pair *queue_pair, uint32_t count, uint32_t bytes, uint32_t flags)
@@ -273,7 +89,7 @@ static void test_fences(void **state)
     queue_pair->nic->pieces_max = 1;
     post(queue_pair, 1, 8, 0);
     assert_true(fenced(queue_pair));
-    to_verbs_nic(queue_pair->nic)->soft_roce = true;
+    to_verbs_nic(queue_pair->nic)->vendor.soft_roce = true;
     post(queue_pair, 1, 8, 0);
     assert_false(fenced(queue_pair));
     verbs_post_read(queue_pair, &read, NIC_POST_SIGNALED);
@@ -342,8 +158,8 @@ static void test_refused_post(void **state)
     assert_int_equal(queue_pair->completed, 4);
     /* Those it did take are flushed later and move nothing back. */
     nic->device.send_outstanding++; /* lets poll look */
-    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
-    add(&fake.send, 5, 1, IBV_WC_WR_FLUSH_ERR);
+    fake_add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 5, 1, IBV_WC_WR_FLUSH_ERR);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 2);
     nic->device.send_outstanding--;
     assert_int_equal(queue_pair->completed, 4);
@@ -355,19 +171,19 @@ static void test_refill(void **state)
     struct verbs_nic *nic = *state;
     assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH);
     nic->device.base.receive_depth = 1000;
-    fake.srq_calls = 0;
+    fake.receive_calls = 0;
     verbs_refill(&nic->device.base);
     assert_int_equal(nic->device.base.receives_posted, 1000);
-    assert_int_equal(fake.srq_posted, 1000);
-    assert_int_equal(fake.srq_calls, 4); /* 936 missing: 256, 256, 256, 168 */
+    assert_int_equal(fake.receives_posted, 1000);
+    assert_int_equal(fake.receive_calls, 4); /* 936 missing: 256, 256, 256, 168 */
     assert_int_equal(nic->device.base.receive_wqes, 1000);
     nic->device.base.receive_depth = 2000;
-    fake.srq_room = 1300; /* the device takes 300 of them */
+    fake.receive_room = 1300; /* the device takes 300 of them */
     verbs_refill(&nic->device.base);
     assert_int_equal(nic->device.base.receives_posted, 1300);
-    fake.srq_room = 3000;
+    fake.receive_room = 3000;
     verbs_refill(&nic->device.base);
-    assert_int_equal(fake.srq_posted, 2000);
+    assert_int_equal(fake.receives_posted, 2000);
 }
 
 /* ---- Polling --------------------------------------------------------------------------------- */
@@ -377,13 +193,13 @@ static void test_order(void **state)
     struct verbs_nic *nic = *state;
     struct nic_queue_pair *queue_pair = create(nic, 5);
     struct nic_completion completions[16];
-    add(&fake.send, 5, 3, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 5, 3, IBV_WC_SUCCESS);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 16),
                      0); /* nothing outstanding: no look */
     post(queue_pair, 6, 32, 0);
     verbs_ring_doorbell(queue_pair);
-    add(&fake.receive, 5, 11, IBV_WC_SUCCESS);
-    add(&fake.receive, 9, 12, IBV_WC_SUCCESS);
+    fake_add(&fake.receive, 5, 11, IBV_WC_SUCCESS);
+    fake_add(&fake.receive, 9, 12, IBV_WC_SUCCESS);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 16), 3);
     assert_int_equal(completions[0].kind, NIC_COMPLETION_RECEIVE);
     assert_int_equal(completions[0].immediate, 11);
@@ -406,9 +222,9 @@ static void test_sends_do_not_starve(void **state)
     post(queue_pair, 4, 32, 0);
     verbs_ring_doorbell(queue_pair);
     for (uint64_t i = 0; i < 60; i++) {
-        add(&fake.receive, 5, i, IBV_WC_SUCCESS);
+        fake_add(&fake.receive, 5, i, IBV_WC_SUCCESS);
     }
-    add(&fake.send, 5, 3, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 5, 3, IBV_WC_SUCCESS);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 8), 8);
     assert_int_equal(completions[6].kind, NIC_COMPLETION_RECEIVE);
     assert_int_equal(completions[7].kind, NIC_COMPLETION_SEND);
@@ -431,7 +247,7 @@ static void test_counter_wraps(void **state)
     verbs_ring_doorbell(queue_pair);
     assert_int_equal(queue_pair->posted, 3);
     assert_int_equal(nic_send_room(queue_pair), 10);
-    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 5, 0, IBV_WC_SUCCESS);
     assert_int_equal(verbs_poll(&nic->device.base, completions, 4), 1);
     assert_int_equal(completions[0].completed, 1);
     assert_int_equal(nic_send_room(queue_pair), 14);
@@ -458,7 +274,7 @@ static void test_errors(void **state)
         struct nic_queue_pair *queue_pair = create(nic, 5);
         post(queue_pair, 1, 32, 0);
         verbs_ring_doorbell(queue_pair);
-        add(&fake.send, 5, 0, cases[i].status);
+        fake_add(&fake.send, 5, 0, cases[i].status);
         assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
         assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
         assert_int_equal(completion.status, cases[i].error);
@@ -474,13 +290,13 @@ static void test_bad_receives(void **state)
     struct verbs_nic *nic = *state;
     struct nic_queue_pair *queue_pair = create(nic, 5);
     struct nic_completion completion;
-    add(&fake.receive, 5, 0, IBV_WC_SUCCESS);
+    fake_add(&fake.receive, 5, 0, IBV_WC_SUCCESS);
     fake.receive.entries[0].opcode = IBV_WC_RECV;
     assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.kind, NIC_COMPLETION_ERROR);
     assert_int_equal(completion.status, NIC_ERROR_OTHER);
     assert_int_equal(device_qp(queue_pair)->state, IBV_QPS_ERR);
-    add(&fake.receive, 5, 0, IBV_WC_REM_ACCESS_ERR);
+    fake_add(&fake.receive, 5, 0, IBV_WC_REM_ACCESS_ERR);
     assert_int_equal(verbs_poll(&nic->device.base, &completion, 1), 1);
     assert_int_equal(completion.status, NIC_ERROR_LOCAL);
     assert_int_equal(nic->device.base.receives_posted, FAKE_DEPTH - 2);
@@ -505,9 +321,9 @@ static void test_fail_rings(void **state)
 
 static void late_entries(struct ibv_qp *qp)
 {
-    add(&fake.receive, qp->qp_num, 98, IBV_WC_SUCCESS);
-    add(&fake.receive, 7, 5, IBV_WC_SUCCESS);
-    add(&fake.send, qp->qp_num, 1, IBV_WC_WR_FLUSH_ERR);
+    fake_add(&fake.receive, qp->qp_num, 98, IBV_WC_SUCCESS);
+    fake_add(&fake.receive, 7, 5, IBV_WC_SUCCESS);
+    fake_add(&fake.send, qp->qp_num, 1, IBV_WC_WR_FLUSH_ERR);
 }
 
 /* The number is used again at once, by a queue pair of which nothing must be seen; those of others
@@ -523,17 +339,17 @@ static void test_destroy(void **state)
     post(other, 2, 32, NIC_POST_SIGNALED);
     verbs_ring_doorbell(other);
     for (uint64_t i = 0; i < 5; i++) {
-        add(&fake.receive, 5, 50 + i, IBV_WC_SUCCESS);
-        add(&fake.receive, 7, i, IBV_WC_SUCCESS);
+        fake_add(&fake.receive, 5, 50 + i, IBV_WC_SUCCESS);
+        fake_add(&fake.receive, 7, i, IBV_WC_SUCCESS);
     }
-    add(&fake.send, 7, 0, IBV_WC_SUCCESS);
-    add(&fake.send, 5, 0, IBV_WC_SUCCESS);
-    add(&fake.send, 7, 1, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 7, 0, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 5, 0, IBV_WC_SUCCESS);
+    fake_add(&fake.send, 7, 1, IBV_WC_SUCCESS);
     fake.at_destroy = late_entries;
     verbs_queue_pair_destroy(doomed);
     fake.at_destroy = NULL;
     struct nic_queue_pair *again = create(nic, 5);
-    add(&fake.receive, 7, 6, IBV_WC_SUCCESS);
+    fake_add(&fake.receive, 7, 6, IBV_WC_SUCCESS);
 
     assert_int_equal(nic->device.base.receives_posted,
                      FAKE_DEPTH - 6); /* 5 of its own and a late one */
@@ -567,7 +383,7 @@ static void test_destroy_many(void **state)
         queue_pairs[i] = create(nic, 20 + i);
     }
     for (uint64_t i = 0; i < 56; i++) {
-        add(&fake.receive, 20 + (uint32_t)(i % 8), i, IBV_WC_SUCCESS);
+        fake_add(&fake.receive, 20 + (uint32_t)(i % 8), i, IBV_WC_SUCCESS);
     }
     for (uint32_t i = 0; i < 7; i++) {
         verbs_queue_pair_destroy(queue_pairs[i]);
@@ -588,12 +404,12 @@ static void test_stash_room(void **state)
     struct nic_completion completions[64];
     for (uint32_t round = 0; round < 10; round++) {
         for (uint64_t i = 0; i < 30; i++) {
-            add(&fake.receive, 7, i, IBV_WC_SUCCESS);
+            fake_add(&fake.receive, 7, i, IBV_WC_SUCCESS);
         }
         verbs_queue_pair_destroy(create(nic, 5));
         assert_int_equal(verbs_poll(&nic->device.base, completions, 20), 20);
         verbs_queue_pair_destroy(create(nic, 5));
-        add(&fake.receive, 7, 30, IBV_WC_SUCCESS); /* behind the ten that are stashed */
+        fake_add(&fake.receive, 7, 30, IBV_WC_SUCCESS); /* behind the ten that are stashed */
         assert_int_equal(verbs_poll(&nic->device.base, completions, 20), 11);
         assert_int_equal(completions[9].immediate, 29);
         assert_int_equal(completions[10].immediate, 30);
@@ -604,21 +420,21 @@ static void test_stash_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_chain, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_inline, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_fences, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_plain_write, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refused_post, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refill, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_sends_do_not_starve, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_counter_wraps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_receives, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_fail_rings, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_destroy, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_destroy_many, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_stash_room, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_chain, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_inline, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_fences, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_plain_write, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_refused_post, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_refill, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_order, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_sends_do_not_starve, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_counter_wraps, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_errors, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_receives, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_fail_rings, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_many, fake_set_up, fake_tear_down),
+        cmocka_unit_test_setup_teardown(test_stash_room, fake_set_up, fake_tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
