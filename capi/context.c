@@ -235,6 +235,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .initiator_retry_count = options->retry_count,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
+        .completion_vector = options->completion_vector,
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
     if (status != CRPC_OK) {
         return status;
@@ -460,6 +461,7 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .flags = nic->grh_required ? CRPC_GRH_REQUIRED : 0,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
+        .completion_vector = nic->completion_vector,
     strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));
     COPYOUT(info, &ours, context_info);

@@ -217,10 +217,12 @@ typedef struct crpc_device_info {
     uint32_t inline_bytes_max;  /* payload bytes that fit in a WQE; 0 = only a context knows */
     uint32_t vendor_id;
     uint32_t vendor_part_id;
-    uint32_t flags;             /* CRPC_GRH_REQUIRED */
-    uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
-    uint32_t link_mbps;         /* active lane speed times width, in Mbit/s; 0 = not known */
-    uint32_t partition_key;     /* P_Key that a context uses by default; 0 = none, or not known */
+    uint32_t flags;              /* CRPC_GRH_REQUIRED */
+    uint64_t system_image_guid;  /* equal for all ports of one card; 0 = not known */
+    uint32_t link_mbps;          /* active lane speed times width, in Mbit/s; 0 = not known */
+    uint32_t partition_key;      /* P_Key that a context uses by default; 0 = none, or not known */
+    uint32_t completion_vectors; /* that the device has; 0 = not known */
+    uint32_t reserved;
 } crpc_device_info;
 
 /* Describes one port of one RDMA device of this machine. `index` counts the ports of all devices
@@ -338,6 +340,10 @@ typedef struct crpc_context_options {
      * it. A fabric with adaptive routing spreads the packets of the first over its paths. AUTO = on for rails on InfiniBand. */
     uint32_t adaptive_routing;
     uint32_t adaptive_routing_bytes; /* 0 = 8192 */
+    /* Which of the device's completion vectors (crpc_device_info.completion_vectors) wakes who sleeps on the context, of its rails, too:
+     * n = vector n - 1, modulo how many there are. Each has an interrupt, which the system gives to a processor
+     * (/proc/irq/N/smp_affinity). 0 = those of a process take turns. */
+    uint32_t completion_vector;
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
@@ -382,7 +388,8 @@ typedef struct crpc_context_info {
     /* Queues that count for queues_max: those of all kinds until they are closed, and closed ones whose
      * ops have not all completed. Connect requests do not count. */
     uint32_t queues;
-    uint32_t initiators; /* as requested */
+    uint32_t initiators;        /* as requested */
+    uint32_t completion_vector; /* of the context's completion queues, from 0 */
     uint32_t
         traffic_class; /* this and the rest: in use, whether of the options or of the environment */
     uint32_t service_level; /* 0: that of the route where rdma_cm connects */
@@ -1213,9 +1220,10 @@ typedef struct crpc_rail_info {
     uint32_t mtu_bytes; /* active MTU of the port */
     uint32_t gid_index;
     uint8_t gid[16];
-    uint32_t driver;             /* CRPC_DRIVER_* */
-    uint64_t system_image_guid;  /* equal for rails on one card; 0 = not known */
-    uint32_t receive_depth;      /* WQEs of the shared receive queue, or of all receive queues together */
+    uint32_t driver;            /* CRPC_DRIVER_* */
+    uint64_t system_image_guid; /* equal for rails on one card; 0 = not known */
+    uint32_t
+        receive_depth; /* WQEs of the shared receive queue, or of all receive queues together */
     uint32_t receives_left;      /* receive WQEs that new channels can still take */
     uint64_t receive_wqes;       /* posted since the context was opened */
     uint64_t receives_completed; /* receive WQEs that arriving immediates have used */

@@ -87,6 +87,7 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
         .signal_interval = CHANNEL_SIGNAL_INTERVAL,
         .features = options->features,
         .network = context_network(options),
+        .completion_vector = options->completion_vector,
     };
     memcpy(wanted.device, choice->device, sizeof(wanted.device));
     return wanted;

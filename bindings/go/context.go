@@ -210,6 +210,8 @@ type ContextInfo struct {
 	QueuesMax       int  // 0 without WithQueues
 	Queues          int  // until they are closed and their ops have ended, with those of OpenSharedReceives
 	Initiators      int  // 0 without WithInitiators
+	// The device's vector that the completion queues use, from 0: WithCompletionVector.
+	CompletionVector int
 	TrafficClass    int  // this and the rest: in use, whether of options or of the environment
 	ServiceLevel    int  // 0: that of the route where rdma_cm connects
 	PartitionKey    int  // P_Key of what does not connect by rdma_cm; 0 = not known
@@ -238,7 +240,7 @@ func (r *RawContext) Info() (ContextInfo, error) {
 		BlueFlame:      info.features&C.CRPC_FEATURE_BLUEFLAME != 0,
 		CQECompression: info.features&C.CRPC_FEATURE_CQE_COMPRESSION != 0,
 		QueuesMax:      int(info.queues_max), Queues: int(info.queues),
-		Initiators: int(info.initiators), TrafficClass: int(info.traffic_class), ServiceLevel: int(info.service_level),
+		Initiators: int(info.initiators), CompletionVector: int(info.completion_vector), TrafficClass: int(info.traffic_class), ServiceLevel: int(info.service_level),
 		PartitionKey: int(info.partition_key), RetryTimeout: int(info.retry_timeout), RetryCount: int(info.retry_count),
 		GRHRequired: info.flags&C.CRPC_GRH_REQUIRED != 0,
 	}, nil
@@ -307,6 +309,8 @@ type DeviceInfo struct {
 	LinkMbps        int    // 0 = not known
 	PartitionKey    int    // the P_Key that a context takes by default; 0 = none, or not known
 	GRHRequired     bool   // InfiniBand: packets to the port and from it have a GRH
+	// Completion vectors that the device has, each with an interrupt; 0 = not known.
+	CompletionVectors int
 }
 
 func driversOf(bits C.uint32_t) []string {
@@ -342,6 +346,7 @@ func Devices() ([]DeviceInfo, error) {
 			InlineBytesMax: int(info.inline_bytes_max), VendorID: uint32(info.vendor_id), VendorPartID: uint32(info.vendor_part_id),
 			CardGUID: uint64(info.system_image_guid), LinkMbps: int(info.link_mbps),
 			PartitionKey: int(info.partition_key), GRHRequired: info.flags&C.CRPC_GRH_REQUIRED != 0,
+			CompletionVectors: int(info.completion_vectors),
 		})
 	}
 }

@@ -85,7 +85,8 @@ func TestLogThatNobodyReads(t *testing.T) {
 }
 
 func TestOptionsOfContexts(t *testing.T) {
-	for _, option := range []copyrpc.Option{copyrpc.WithLog(-1), copyrpc.WithLog(5), copyrpc.WithGIDIndex(-1), copyrpc.WithSignalInterval(-1)} {
+	for _, option := range []copyrpc.Option{copyrpc.WithLog(-1), copyrpc.WithLog(5), copyrpc.WithGIDIndex(-1), copyrpc.WithSignalInterval(-1),
+		copyrpc.WithCompletionVector(-2)} {
 		_, err := copyrpc.Open(option)
 		is(t, err, copyrpc.ErrInvalid)
 	}
@@ -103,8 +104,10 @@ func TestOptionsOfContexts(t *testing.T) {
 		if !slices.Contains(device.Drivers, "verbs") || device.Ports < device.Port || device.ReceiveDepthMax == 0 {
 			t.Fatalf("%+v", device)
 		}
-		c := openContext(t, copyrpc.WithDevice(device.Name), copyrpc.WithPort(device.Port), copyrpc.WithGIDIndex(device.GIDIndex))
-		if info, err = c.Info(); err != nil || info.GIDIndex != device.GIDIndex || info.GID != device.GID {
+		c := openContext(t, copyrpc.WithDevice(device.Name), copyrpc.WithPort(device.Port), copyrpc.WithGIDIndex(device.GIDIndex),
+			copyrpc.WithCompletionVector(device.CompletionVectors-1))
+		if info, err = c.Info(); err != nil || info.GIDIndex != device.GIDIndex || info.GID != device.GID ||
+			info.CompletionVector != device.CompletionVectors-1 {
 			t.Fatalf("%+v on %+v; %v", info, device, err)
 		}
 		return

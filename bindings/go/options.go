@@ -249,6 +249,12 @@ func WithAdaptiveRouting(on bool, bytes int) Option {
 	}
 }
 
+// WithCompletionVector selects which of the device's completion vectors, from 0, wakes who waits, modulo how many there are
+// ([DeviceInfo].CompletionVectors). By default, those of a process take turns. For Open and OpenRaw.
+func WithCompletionVector(vector int) Option {
+	return func(s *settings) { s.device.completion_vector = s.number("completion_vector", vector) + 1 }
+}
+
 // WithReceiveDepth sets how many receive WQEs all endpoints of the context share. For Open and
 // OpenRaw.
 func WithReceiveDepth(count int) Option {

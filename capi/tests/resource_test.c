@@ -51,8 +51,14 @@ static void limits_of_the_header_are_allowed(void **state)
         assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
         assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
         assert_int_equal(info.signal_interval, minimum(intervals[i], info.send_depth / 2));
+        assert_int_equal(info.completion_vector, 0);
         crpc_context_close(context);
     }
+    const crpc_context_options vector = {.struct_size = sizeof(vector), .completion_vector = 3};
+    assert_int_equal(crpc_context_open(&vector, &context, NULL), CRPC_OK);
+    assert_int_equal(crpc_context_get_info(context, &info), CRPC_OK);
+    assert_int_equal(info.completion_vector, 2);
+    crpc_context_close(context);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         crpc_endpoint_options options = cases[i];
         crpc_endpoint endpoint;

@@ -73,6 +73,9 @@ struct nic_options {
     uint32_t initiator_retry_count;   /* likewise; 0 = 7 */
     uint32_t features;                /* CRPC_FEATURE_* to use if the device has them */
     struct nic_network network;
+    /* Which of the device's completion vectors raises the events: n = vector n - 1, modulo how many there are; 0 = those of a process take
+     * turns. */
+    uint32_t completion_vector;
 };
 
 /* ---- Protection domains ---------------------------------------------------------------------- */
@@ -435,6 +438,7 @@ struct nic {
     uint32_t link_mbps;         /* active lane speed times width, Mbit/s; 0 = not known */
     uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t features;          /* CRPC_FEATURE_* in use */
+    uint32_t completion_vector; /* of its completion queues */
     uint32_t receive_depth;     /* granted size of the SRQ; or see receive_queue_max */
     uint32_t receives_posted;   /* in the SRQ, as far as this side knows */
     /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of

@@ -73,8 +73,8 @@ static void print_device(const crpc_device_info *info)
             printf("%s ", text_of_driver(driver));
         }
     }
-    printf("\n  limits   %u endpoints, %u receives a context\n", info->endpoints_max,
-           info->receive_depth_max);
+    printf("\n  limits   %u endpoints, %u receives a context, %u completion vectors\n",
+           info->endpoints_max, info->receive_depth_max, info->completion_vectors);
     if (info->link_mbps) {
         printf("  speed    %g Gbit/s\n", info->link_mbps / 1000.0);
     }
@@ -147,13 +147,15 @@ static json_t *guid_json(const crpc_device_info *info)
 static json_t *device_json(const crpc_device_info *info)
 {
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:i, s:b}", "device",
-        info->name, "port", (int)info->port, "link", link_of(info), "state", state_of(info),
-        "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info), "endpoints_max",
-        (int)info->endpoints_max, "receive_depth_max", (int)info->receive_depth_max, "vendor_id",
-        (int)info->vendor_id, "vendor_part_id", (int)info->vendor_part_id, "gids", gids_json(info),
-        "link_mbps", (int)info->link_mbps, "system_image_guid", guid_json(info), "partition_key",
-        (int)info->partition_key, "grh_required", (info->flags & CRPC_GRH_REQUIRED) != 0);
+        "{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:i, s:b, s:i}",
+        "device", info->name, "port", (int)info->port, "link", link_of(info), "state",
+        state_of(info), "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
+        "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
+        (int)info->receive_depth_max, "vendor_id", (int)info->vendor_id, "vendor_part_id",
+        (int)info->vendor_part_id, "gids", gids_json(info), "link_mbps", (int)info->link_mbps,
+        "system_image_guid", guid_json(info), "partition_key", (int)info->partition_key,
+        "grh_required", (info->flags & CRPC_GRH_REQUIRED) != 0, "completion_vectors",
+        (int)info->completion_vectors);
 }
 
 static json_t *rails_json(const struct rails *rails)

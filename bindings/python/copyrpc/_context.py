@@ -126,6 +126,7 @@ class Context(Closing, Pump):
         relaxed_ordering: Optional[bool] = None,
         adaptive_routing: Optional[bool] = None,
         adaptive_routing_bytes: int = 0,
+        completion_vector: Optional[int] = None,
         logger: LoggerChoice = None,
         rails_gid_index: bool = False,
         traffic_class: int = 0,
@@ -152,6 +153,7 @@ class Context(Closing, Pump):
         `traffic_class`, `service_level` and `partition_key` (a P_Key) are of all that the context sends, `retry_timeout` and
         `retry_count` of all connections whose options say 0. Where one is 0, the environment counts: COPYRPC_TRAFFIC_CLASS and so
         on. With `rails_gid_index`, gid_index is that of each rail's port, too.
+        `completion_vector` says which of the device's vectors, from 0, wakes who waits; None: those of a process take turns.
 
         `logger` gets the library's log: a logging.Logger, or True for logging.getLogger("copyrpc"). A thread of the context calls
         its handlers. The logger's level decides, unless log_level keeps less; "off" means "debug" then."""
@@ -194,6 +196,8 @@ class Context(Closing, Pump):
         options.relaxed_ordering = _choice_of(relaxed_ordering, "relaxed_ordering")
         options.adaptive_routing = _choice_of(adaptive_routing, "adaptive_routing")
         options.adaptive_routing_bytes = number(adaptive_routing_bytes, "adaptive_routing_bytes", 0, 0xFFFFFFFF)
+        if completion_vector is not None:
+            options.completion_vector = number(completion_vector, "completion_vector", 0, 0xFFFFFFFE) + 1
         if compressed_completions:
             options.features = lib.CRPC_FEATURE_CQE_COMPRESSION
         pointer = ffi.new("crpc_context **")

@@ -249,6 +249,8 @@ class ContextInfo:
     """Queues, shared ones too, until they are closed and their ops have ended."""
     initiators: int
     """As requested; 0 = endpoints do not connect by DC."""
+    completion_vector: int
+    """Of the device, from 0: which wakes who waits."""
     traffic_class: int
     """This and the rest: in use, whether of the options or of the environment."""
     service_level: int
@@ -352,6 +354,7 @@ class DeviceInfo:
     """The P_Key that a context uses by default; 0 = none, or not known."""
     grh_required: bool
     """As in ContextInfo."""
+    completion_vectors: int
 
 
 @dataclass(frozen=True)

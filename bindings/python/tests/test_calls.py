@@ -206,6 +206,18 @@ def test_info_and_stats(endpoint, server):
     assert context.info().device in [device.name for device in copyrpc.devices()]
 
 
+def test_completion_vectors():
+    vectors = copyrpc.devices()[0].completion_vectors
+    assert vectors > 0
+    for vector in range(vectors):
+        with copyrpc.Context(completion_vector=vector) as context:
+            assert context.info().completion_vector == vector
+    with copyrpc.Context() as one, copyrpc.Context() as other:  # they take turns
+        assert (one.info().completion_vector + 1) % vectors == other.info().completion_vector
+    with pytest.raises(ValueError, match="completion_vector"):
+        copyrpc.Context(completion_vector=-1)
+
+
 @pytest.mark.skipif(not os.environ.get("TEST_DEVICE", "mlx5_0").startswith("mlx5"), reason="no mlx5 device")
 def test_features():
     with copyrpc.Context(driver="mlx5") as context:

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/lines.h"
@@ -105,6 +107,19 @@ static uint32_t pieces_max(const struct ibv_device_attr *device)
     return of_read > 0 && of_read < any ? of_read : any;
 }
 
+/* Each vector has an interrupt, which most systems give to a processor of its own. Contexts of a process take turns, and processes
+ * begin at different ones. */
+static uint32_t choose_vector(const struct ibv_context *context, uint32_t option)
+{
+    static _Atomic uint32_t taken;
+    const uint32_t vectors = (uint32_t)maximum(non_negative(context->num_comp_vectors), 1);
+    if (option > 0) {
+        return (option - 1) % vectors;
+    }
+    return ((uint32_t)getpid() + atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed)) %
+           vectors;
+}
+
 static void clamp_depths(struct nic *nic, const struct nic_options *options,
                          const struct ibv_device_attr *device)
 {
@@ -168,6 +183,7 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     describe(nic, &port, options);
     clamp_depths(&nic->base, options, &port.device);
     status = open_parts(driver, nic, options, error);
+    nic->base.completion_vector = choose_vector(port.context, options->completion_vector);
     if (status != CRPC_OK) {
         driver->operations->close(&nic->base);
         return status;

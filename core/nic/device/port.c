@@ -83,6 +83,8 @@ static void describe(struct ibv_context *context, const struct ibv_device_attr *
     info->receive_depth_max = device_receive_depth_max(device);
     info->vendor_id = device->vendor_id;
     info->vendor_part_id = device->vendor_part_id;
+    info->completion_vectors =
+        context->num_comp_vectors > 0 ? (uint32_t)context->num_comp_vectors : 0;
     info->system_image_guid = be64toh(device->sys_image_guid);
     if (ibv_query_port(context, (uint8_t)port, &attributes)) {
         return;

@@ -22,10 +22,13 @@ static struct ibv_cq *create_cq(struct mlx5_nic *nic, uint32_t depth, bool compr
 {
     struct ibv_context *context = nic->device.context;
     if (!compressed) {
-        return ibv_create_cq(context, (int)depth, nic, nic->device.channel, 0);
+        return ibv_create_cq(context, (int)depth, nic, nic->device.channel,
+                             (int)nic->device.base.completion_vector);
     }
-    struct ibv_cq_init_attr_ex attributes = {
-        .cqe = depth, .cq_context = nic, .channel = nic->device.channel};
+    struct ibv_cq_init_attr_ex attributes = {.cqe = depth,
+                                             .cq_context = nic,
+                                             .channel = nic->device.channel,
+                                             .comp_vector = nic->device.base.completion_vector};
     struct mlx5dv_cq_init_attr direct = {.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE,
                                          .cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH};
     struct ibv_cq_ex *cq = mlx5dv_create_cq(context, &attributes, &direct);

@@ -14,7 +14,8 @@ static struct device_source *make_source(struct device_nic *nic, uint32_t entrie
     if (!source) {
         return NULL;
     }
-    source->cq = ibv_create_cq(nic->context, (int)entries - 1, nic, nic->channel, 0);
+    source->cq = ibv_create_cq(nic->context, (int)entries - 1, nic, nic->channel,
+                               (int)nic->base.completion_vector);
     int os_error =
         source->cq ? mlx5_find_completion_queue(source->cq, false, &source->completions) : errno;
     if (!source->cq || os_error) {

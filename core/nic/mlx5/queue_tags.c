@@ -24,8 +24,10 @@
 /* libmlx5 wants an extended one, which it would need to poll it. */
 struct device_source *mlx5_tags_make_source(struct device_nic *nic, uint32_t entries)
 {
-    struct ibv_cq_init_attr_ex attributes = {
-        .cqe = entries - 1, .cq_context = nic, .channel = nic->channel};
+    struct ibv_cq_init_attr_ex attributes = {.cqe = entries - 1,
+                                             .cq_context = nic,
+                                             .channel = nic->channel,
+                                             .comp_vector = nic->base.completion_vector};
     struct mlx5_source *source = lines_alloc(1, sizeof(*source));
     if (!source) {
         return NULL;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "contract.h"
+#include "device_vectors.h"
 #include "dc.h"
 #include "leave_out.h"
 #include "nic/device/device.h"
@@ -379,6 +380,8 @@ int main(void)
         cmocka_unit_test(test_open_refused),
         cmocka_unit_test(test_open),
         cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_vector_given),
+        cmocka_unit_test(test_vectors_spread),
         CONTRACT_TESTS,
         QUEUE_CONTRACT_TESTS,
         DC_CONTRACT_TESTS,

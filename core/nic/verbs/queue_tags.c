@@ -19,6 +19,7 @@ struct device_source *verbs_tags_make_source(struct device_nic *nic, uint32_t en
     struct ibv_cq_init_attr_ex attributes = {.cqe = entries - 1,
                                              .cq_context = to_verbs_nic(&nic->base),
                                              .channel = nic->channel,
+                                             .comp_vector = nic->base.completion_vector,
                                              .wc_flags =
                                                  IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM |
                                                  IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_TM_INFO};

@@ -14,7 +14,8 @@
 
 bool verbs_source_open(struct verbs_source *source, struct verbs_nic *nic, uint32_t depth)
 {
-    source->cq = ibv_create_cq(nic->device.context, (int)depth, nic, nic->device.channel, 0);
+    source->cq = ibv_create_cq(nic->device.context, (int)depth, nic, nic->device.channel,
+                               (int)nic->device.base.completion_vector);
     if (!source->cq) {
         return false;
     }
