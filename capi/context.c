@@ -22,8 +22,9 @@
 /* The first batch windows of all endpoints, of 2 at least, are two thirds of as many. */
 #define RECEIVES_PER_ENDPOINT 3u
 #define RECEIVE_DEPTH_LIMIT (1u << 24)
-/* With the place of a NOP 64 WQEs of at most 256 bytes, so 16 KiB with mlx5. */
-#define SEND_DEPTH 63u
+/* With the place of a NOP 63 WQEs of at most 256 bytes, so 16 KiB with mlx5. 256 queue pairs have a completion queue of 16,128 entries,
+ * which is as long as a power of two has room for. */
+#define SEND_DEPTH 62u
 #define SIGNAL_INTERVAL_DEFAULT 64u
 #define SIGNAL_INTERVAL_MAX 64u /* the nic lowers it to half of the send queue */
 #define RAIL_RECEIVE_DEPTH_DEFAULT 8192u
@@ -226,16 +227,17 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .receive_depth = options->receive_depth,
         .send_depth = SEND_DEPTH,
         .send_completion_depth =
-            SEND_DEPTH * (options->initiators ? 2 * options->initiators : options->endpoints_max),
+            nic_send_places(SEND_DEPTH) *
+            (options->initiators ? 2 * options->initiators : options->endpoints_max),
         .signal_interval = options->signal_interval,
         .initiators = options->initiators,
         .features = options->features,
         .network = context_network(options),
         .initiator_retry_timeout = options->retry_timeout,
         .initiator_retry_count = options->retry_count,
+        .completion_vector = options->completion_vector,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));
-        .completion_vector = options->completion_vector,
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
     if (status != CRPC_OK) {
         return status;
@@ -459,9 +461,9 @@ int32_t crpc_context_get_info(crpc_context *context, crpc_context_info *info)
         .retry_timeout = context->retry_timeout,
         .retry_count = context->retry_count,
         .flags = nic->grh_required ? CRPC_GRH_REQUIRED : 0,
+        .completion_vector = nic->completion_vector,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
-        .completion_vector = nic->completion_vector,
     strncpy(ours.driver_name, nic->operations->name, sizeof(ours.driver_name) - 1);
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));
     COPYOUT(info, &ours, context_info);

@@ -82,12 +82,14 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
         .gid_index = choice->gid_index,
         .receive_depth = options->rail_receive_depth,
         .send_depth = CHANNEL_SEND_DEPTH,
-        .send_completion_depth =
-            options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX * CHANNEL_SEND_DEPTH,
+        .send_completion_depth = options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX *
+                                 nic_send_places(CHANNEL_SEND_DEPTH),
         .signal_interval = CHANNEL_SIGNAL_INTERVAL,
         .features = options->features,
         .network = context_network(options),
         .completion_vector = options->completion_vector,
+        .inline_bytes = CHANNEL_INLINE_BYTES,
+        .pieces = 1,
     };
     memcpy(wanted.device, choice->device, sizeof(wanted.device));
     return wanted;

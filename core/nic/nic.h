@@ -76,6 +76,10 @@ struct nic_options {
     /* Which of the device's completion vectors raises the events: n = vector n - 1, modulo how many there are; 0 = those of a process take
      * turns. */
     uint32_t completion_vector;
+    /* What the WQEs have to hold, and so how long a send queue is: the longest payload that is copied into one, and how many
+     * pieces of memory; 0 = as much as the driver usually has, NIC_PIECES_MAX. The device may have less of either. */
+    uint32_t inline_bytes;
+    uint32_t pieces;
 };
 
 /* ---- Protection domains ---------------------------------------------------------------------- */
@@ -501,6 +505,13 @@ static inline bool nic_can_open(const struct nic_operations *operations,
 /* Opens a nic with a driver. CRPC_DRIVER_AUTO takes the first driver that can open it. */
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
+
+/* How many places of the send CQ a queue pair with so many WQEs may fill: all of them complete when it fails, and so does what
+ * fills the end of a ring in which a WQE does not wrap around. There is at most one such NOP in a ring. */
+static inline uint32_t nic_send_places(uint32_t send_depth)
+{
+    return send_depth + 1;
+}
 
 /* How many receives are there at any time of a queue of `depth` that is filled up when it has less than two thirds. */
 static inline uint32_t nic_receives_of(uint32_t depth)

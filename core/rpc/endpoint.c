@@ -88,7 +88,7 @@ static int32_t check_room(const struct rpc_engine *engine, const crpc_endpoint_o
             engine->endpoints_max);
     }
     if (!engine->links.dynamic &&
-        (uint64_t)queue_pairs * nic->send_depth > nic->send_completion_depth) {
+        (uint64_t)queue_pairs * nic_send_places(nic->send_depth) > nic->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "the completion queue of %s takes %u sends, enough for %u endpoints",
                          nic->device, nic->send_completion_depth, engine->endpoint_count);

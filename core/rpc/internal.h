@@ -887,9 +887,9 @@ static inline uint32_t rpc_lane_depth(const struct nic *nic, const crpc_endpoint
  * of endpoints have. */
 static inline uint32_t rpc_lane_places(const struct nic *nic, const crpc_endpoint_options *options)
 {
-    return options->flags & CRPC_ENDPOINT_LANE
-               ? (rpc_lane_depth(nic, options) + nic->send_depth - 1) / nic->send_depth
-               : 0;
+    const uint32_t of_endpoint = nic_send_places(nic->send_depth);
+    const uint32_t of_lane = nic_send_places(rpc_lane_depth(nic, options));
+    return options->flags & CRPC_ENDPOINT_LANE ? (of_lane + of_endpoint - 1) / of_endpoint : 0;
 }
 /* For link_service.prepare: makes a lane if the options ask for one. */
 int32_t rpc_lane_make(struct rpc_endpoint *endpoint, crpc_error *error);

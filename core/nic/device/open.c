@@ -127,9 +127,11 @@ static void clamp_depths(struct nic *nic, const struct nic_options *options,
     nic->receive_depth = clamp(receives, 1, device_receive_depth_max(device));
     nic->send_depth = clamp(options->send_depth, 2, non_negative(device->max_qp_wr));
     nic->send_completion_depth =
-        clamp(options->send_completion_depth, nic->send_depth, non_negative(device->max_cqe));
+        clamp(options->send_completion_depth, nic_send_places(nic->send_depth),
+              non_negative(device->max_cqe));
     nic->signal_interval = clamp(options->signal_interval, 1, nic->send_depth / 2);
-    nic->pieces_max = clamp(NIC_PIECES_MAX, 1, pieces_max(device));
+    nic->pieces_max =
+        clamp(options->pieces ? options->pieces : NIC_PIECES_MAX, 1, pieces_max(device));
 }
 
 static int32_t create_channel(struct device_nic *nic, crpc_error *error)
@@ -181,9 +183,9 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     table_init(&nic->by_number);
     table_init(&nic->queues_by_number);
     describe(nic, &port, options);
+    nic->base.completion_vector = choose_vector(port.context, options->completion_vector);
     clamp_depths(&nic->base, options, &port.device);
     status = open_parts(driver, nic, options, error);
-    nic->base.completion_vector = choose_vector(port.context, options->completion_vector);
     if (status != CRPC_OK) {
         driver->operations->close(&nic->base);
         return status;

@@ -151,10 +151,11 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->streams_max = nic->dc ? 1u << MEMORY_STREAMS_EXPONENT : 0;
     nic->tags_max = 127;
     nic->mtu_bytes = DEVICE_MTU_BYTES;
-    nic->inline_bytes_max = fabric->options.inline_bytes_max;
+    nic->inline_bytes_max = granted(options->inline_bytes, fabric->options.inline_bytes_max,
+                                    fabric->options.inline_bytes_max);
     nic->message_bytes_max =
         (uint32_t)minimum(fabric->options.message_bytes_max, NIC_MESSAGE_BYTES_MAX);
-    nic->pieces_max = NIC_PIECES_MAX;
+    nic->pieces_max = granted(options->pieces, NIC_PIECES_MAX, NIC_PIECES_MAX);
     nic->completion_vector = options->completion_vector ? options->completion_vector - 1 : 0;
     nic->link_mbps = device_mbps(fabric, device);
     nic->system_image_guid = device_guid(fabric, device);

@@ -93,11 +93,12 @@ int32_t mlx5_initiators_make(struct mlx5_nic *nic, const struct nic_options *opt
         .retry_count =
             options->initiator_retry_count ? options->initiator_retry_count : RETRY_COUNT_DEFAULT};
     base->initiators = &initiators->shared;
-    if ((uint64_t)count * base->send_depth > base->send_completion_depth) {
+    const uint32_t places = nic_send_places(base->send_depth);
+    if ((uint64_t)count * places > base->send_completion_depth) {
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "the completion queue of %s takes %u sends, enough for %u initiators",
                          base->device, base->send_completion_depth,
-                         base->send_completion_depth / base->send_depth);
+                         base->send_completion_depth / places);
     }
     while (initiators->shared.count < count) {
         struct mlx5_initiator *one = &initiators->all[initiators->shared.count];
@@ -152,7 +153,8 @@ static void forget_stale(struct mlx5_nic *nic)
 static bool has_places(const struct mlx5_nic *nic)
 {
     const struct mlx5_initiators *initiators = initiators_of(nic);
-    return (uint64_t)initiators->shared.count * initiators->shared.depth + initiators->stale <=
+    return (uint64_t)initiators->shared.count * nic_send_places(initiators->shared.depth) +
+               initiators->stale <=
            nic->device.base.send_completion_depth;
 }
 
@@ -167,7 +169,7 @@ static bool mend(struct mlx5_nic *nic, struct mlx5_initiator *initiator)
     }
     completion_queue_drop(&nic->sends, base->number);
     completion_queue_skip_dropped(&nic->sends);
-    initiators_of(nic)->stale += base->posted - base->completed;
+    initiators_of(nic)->stale += nic_send_places(base->posted - base->completed);
     forget_stale(nic);
     nic->device.send_outstanding -= base->posted - base->completed;
     base->completed = base->posted;

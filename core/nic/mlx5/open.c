@@ -103,11 +103,12 @@ static int32_t create_receive_queue(struct mlx5_nic *nic, crpc_error *error)
 
 /* How much payload a WQE carries, how much libmlx5 counts for it, and whether it can be pushed, is only known of a
  * queue pair. */
-static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
+static int32_t probe_queue_pair(struct mlx5_nic *nic, uint32_t inline_bytes, crpc_error *error)
 {
+    const uint32_t wanted = inline_bytes ? inline_bytes : MLX5_INLINE_BYTES;
     struct ibv_qp_init_attr granted;
     struct ibv_qp *qp =
-        mlx5_qp_create(nic, NULL, nic->device.base.send_depth + 1, MLX5_INLINE_BYTES, &granted);
+        mlx5_qp_create(nic, NULL, nic->device.base.send_depth + 1, wanted, &granted);
     if (!qp) {
         return device_blame(error, errno, 0, nic->device.base.device, "create a queue pair");
     }
@@ -123,8 +124,7 @@ static int32_t probe_queue_pair(struct mlx5_nic *nic, crpc_error *error)
         nic->device.base.features |= CRPC_FEATURE_BLUEFLAME;
     }
     nic->library_wqe_bytes = found.sq.wqe_cnt * WQE_BLOCK_BYTES / granted.cap.max_send_wr;
-    nic->device.base.inline_bytes_max =
-        (uint32_t)minimum(granted.cap.max_inline_data, MLX5_INLINE_BYTES);
+    nic->device.base.inline_bytes_max = (uint32_t)minimum(granted.cap.max_inline_data, wanted);
     mlx5_qp_destroy(nic, qp);
     return CRPC_OK;
 }
@@ -154,7 +154,7 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
     }
     base->send_completion_depth = (uint32_t)nic->send_cq->cqe;
     base->features = compressed ? CRPC_FEATURE_CQE_COMPRESSION : 0;
-    status = probe_queue_pair(nic, error);
+    status = probe_queue_pair(nic, options->inline_bytes, error);
     if (status == CRPC_OK && options->initiators > 0) {
         status = mlx5_initiators_make(nic, options, error);
     }

@@ -81,7 +81,8 @@ static uint32_t blocks_of_one(const struct nic *nic)
 {
     const uint32_t head =
         (uint32_t)(sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg));
-    return wqe_blocks((uint32_t)maximum(head + mlx5_payload_bytes(nic), WQE_BIND_BYTES));
+    return wqe_blocks(
+        (uint32_t)maximum(head + mlx5_payload_bytes(nic), nic->windows ? WQE_BIND_BYTES : 0));
 }
 
 /* One WQE more than wanted: a NOP at the ring's end may take the room of one. */

@@ -6,15 +6,16 @@
 
 /* How much payload a WQE carries is only known once there is a queue pair, so one is made to ask.
  * 220 bytes are what fits four 64-byte units of an mlx5 send queue. */
-static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
+static int32_t probe_inline(struct verbs_nic *nic, uint32_t most, crpc_error *error)
 {
-    static const uint32_t wanted[] = {220, 128, 64, 0};
+    static const uint32_t steps[] = {220, 128, 64, 0};
     struct ibv_qp *qp = NULL;
-    const size_t count = sizeof(wanted) / sizeof(wanted[0]);
+    const size_t count = sizeof(steps) / sizeof(steps[0]);
     for (size_t i = nic->vendor.no_inline ? count - 1 : 0; i < count && !qp; i++) {
+        const uint32_t wanted = most ? (uint32_t)minimum(steps[i], most) : steps[i];
         struct ibv_qp_init_attr granted;
-        qp = verbs_qp_create(nic, NULL, nic->device.base.send_depth, wanted[i], 1, &granted);
-        nic->inline_bytes_wanted = wanted[i];
+        qp = verbs_qp_create(nic, NULL, nic->device.base.send_depth, wanted, 1, &granted);
+        nic->inline_bytes_wanted = wanted;
         nic->device.base.inline_bytes_max = nic->vendor.no_inline ? 0 : granted.cap.max_inline_data;
     }
     if (!qp) {
@@ -27,7 +28,6 @@ static int32_t probe_inline(struct verbs_nic *nic, crpc_error *error)
 static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
                              crpc_error *error)
 {
-    (void)options;
     struct nic *base = &device->base;
     struct verbs_nic *nic = to_verbs_nic(base);
     nic->vendor = verbs_vendor_of(device->context);
@@ -39,7 +39,7 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
     }
     int32_t status = verbs_receives_open(nic, error);
     if (status == CRPC_OK) {
-        status = probe_inline(nic, error);
+        status = probe_inline(nic, options->inline_bytes, error);
     }
     if (status == CRPC_OK) {
         base->send_completion_depth = nic->send.depth;

@@ -327,6 +327,27 @@ static void what_the_peer_sent_before_it_died_is_delivered(void **state)
     assert_int_equal(response->status, CRPC_OK);
 }
 
+/* One that fails completes each of its WQEs, and what fills the end of the ring. */
+static void an_endpoint_finds_room_for_all_its_completions_or_is_refused(void **state)
+{
+    struct pair small;
+    struct nic_options options = {.receive_depth = 256, .send_depth = 32, .signal_interval = 8};
+    const crpc_endpoint_options wanted = pair_options();
+    struct rpc_endpoint *endpoint;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    crpc_error error = {0};
+    (void)state;
+    for (uint32_t places = 65; places <= 66; places++) {
+        options.send_completion_depth = places;
+        pair_open(&small, &options);
+        pair_connect(&small, &wanted, &wanted);
+        assert_int_equal(endpoint_blob(small.engine[0], &wanted, &endpoint, blob, &error),
+                         places == 66 ? CRPC_OK : CRPC_E_NO_RESOURCE);
+        pair_close(&small);
+    }
+    assert_non_null(strstr(error.message, "takes 65 sends, enough for 1 endpoints"));
+}
+
 static void a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes(void **state)
 {
     (void)state;
@@ -530,6 +551,7 @@ int main(void)
         ONE(a_leave_with_a_time_limit_ends),
         ONE(a_leave_of_an_idle_connection_is_quick_and_symmetric),
         ONE(what_the_peer_sent_before_it_died_is_delivered),
+        cmocka_unit_test(an_endpoint_finds_room_for_all_its_completions_or_is_refused),
         ONE(a_batch_with_all_the_messages_it_can_count_gives_room_when_it_goes),
         ONE(a_response_behind_an_error_is_delivered),
         ONE(a_peer_that_demands_too_much_memory_is_refused),

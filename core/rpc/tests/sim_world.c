@@ -56,7 +56,7 @@ static void open_engine(struct sim *sim, struct sim_engine *engine, uint32_t win
     };
     crpc_error error = {0};
     handles_init(&engine->handles);
-    options.send_completion_depth = options.send_depth * SIM_SIDES_MAX;
+    options.send_completion_depth = nic_send_places(options.send_depth) * SIM_SIDES_MAX;
     options.signal_interval = random_between(random, 1, options.send_depth / 2);
     if (memory_nic_open(sim->base.fabric, &options, &engine->nic, &error) != CRPC_OK ||
         rpc_engine_create(engine->nic, NULL, &sim->base.log, &engine->handles, SIM_SIDES_MAX,
