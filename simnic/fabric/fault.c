@@ -88,6 +88,7 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
 
 static const char *const quirk_names[FABRIC_QUIRKS] = {
     [FABRIC_QUIRK_NO_SRQ] = "no-srq",
+    [FABRIC_QUIRK_BLIND_MINIS] = "blind-minis",
 };
 
 const char *fault_quirk_name(enum fabric_quirk quirk)

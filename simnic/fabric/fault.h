@@ -12,6 +12,8 @@
  * for most of it once, so a session begins with them. */
 enum fabric_quirk {
     FABRIC_QUIRK_NO_SRQ, /* there are no SRQs, as with irdma before E830, erdma and mana */
+    /* completions of receives share a CQE although their mini CQEs do not tell their immediates, nor where their receives are */
+    FABRIC_QUIRK_BLIND_MINIS,
     FABRIC_QUIRKS
 };
 

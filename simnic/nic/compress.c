@@ -103,14 +103,17 @@ static struct mlx5_cqe64 shared_part(const struct compression *c, const struct c
     } else {
         memset((uint8_t *)&shared + CHECKSUM_AT, 0, 2);
     }
+    if (c->cq->blind && cqe->opcode != MLX5_CQE_REQ) {
+        shared.imm_inval_pkey = 0;
+    }
     return shared;
 }
 
 static bool is_alike(const struct compression *c, const struct cqe *cqe,
                      const struct mlx5_cqe64 *shared)
 {
-    bool has_counter =
-        cqe->opcode == MLX5_CQE_REQ || c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+    bool has_counter = cqe->opcode == MLX5_CQE_REQ ||
+                       c->format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX || c->cq->blind;
     /* All bytes count, as they will all be in the title CQE. */
     const uint8_t *bytes = (const uint8_t *)shared, *title = (const uint8_t *)&c->shared;
     return (has_counter || be16toh(cqe->fields.wqe_counter) == c->next_counter) &&

@@ -102,6 +102,7 @@ struct completion_queue {
     uint32_t arm_value;      /* as last seen in the doorbell record */
     bool armed, armed_solicited, overrun;
     struct compression *compression; /* NULL: CQEs are never compressed */
+    bool blind;    /* compressed whatever mini CQEs leave out: a quirk */
     bool enhanced; /* compressed in the layout that only DevX can ask for: compress.c */
     void *owner;   /* the host's */
     struct list all;

@@ -100,13 +100,13 @@ check "--json: the objects" same "$(of_writer "$work/json" '.objects | [.protect
 check "fault: none" same "$(ctl fault)" none
 check "fault: set" status_is 0 ctl fault lose=0.01,rail1=down,seed=7
 check "fault: shown" same "$(ctl fault)" lose=0.01,rail1=down,seed=7
-all=lose=1e-06,duplicate=0.123456,delay=1:200,rail0=down,rail1=down,rail1=unplugged,kill=0x000040,stall=5,fill=3,taken=8:1000,quirk=no-srq,seed=18446744073709551615
+all=lose=1e-06,duplicate=0.123456,delay=1:200,rail0=down,rail1=down,rail1=unplugged,kill=0x000040,stall=5,fill=3,taken=8:1000,quirk=no-srq,quirk=blind-minis,seed=18446744073709551615
 check "fault: set all" status_is 0 ctl fault $all
 check "fault: all shown as it was set" same "$(ctl fault)" $all
 check "fault: a bad one" complains 2 "lose=2: expected" ctl fault lose=2
 check "fault: that changed nothing" same "$(ctl fault)" $all
 check "fault: none again" status_is 0 ctl fault none
-check "fault: a quirk stays" same "$(ctl fault)" quirk=no-srq
+check "fault: quirks stay" same "$(ctl fault)" quirk=no-srq,quirk=blind-minis
 check "fault: a quirk that there is not" complains 2 "quirk=x: expected" ctl fault quirk=x
 check "fault: no quirk" status_is 0 ctl fault quirk=none
 check "fault: shown" same "$(ctl fault)" none

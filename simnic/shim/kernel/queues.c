@@ -111,6 +111,7 @@ int verb_create_cq(const struct call *call)
     cq->record = (uint8_t *)(uintptr_t)driver.db_addr;
     cq->entries = power_of_two_at_least((uint32_t)entries + 1);
     cq->entry_bytes = driver.cqe_size;
+    cq->blind = fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_BLIND_MINIS);
     cq->owner = object;
     /* A program may arm with zero first, which is what its record holds. So the record gets a value
      * with which no program arms. */
