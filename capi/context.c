@@ -167,6 +167,12 @@ static int32_t driver_of_environment(uint32_t *driver, crpc_error *error)
                      "COPYRPC_DRIVER=%.32s names no driver: it is verbs, mlx5 or auto", name);
 }
 
+bool context_compresses_receives(void)
+{
+    const char *wanted = getenv("COPYRPC_COMPRESSED_RECEIVES");
+    return wanted && strcmp(wanted, "1") == 0;
+}
+
 /* Blobs work all the same: what needs rdma_cm will say that it is missing. */
 void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint32_t nic_count,
                      struct cm **cm)
@@ -235,6 +241,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
         .network = context_network(options),
         .initiator_retry_timeout = options->retry_timeout,
         .initiator_retry_count = options->retry_count,
+        .compressed_receives = context_compresses_receives(),
         .completion_vector = options->completion_vector,
     };
     memcpy(wanted.device, options->device, sizeof(wanted.device));

@@ -73,6 +73,8 @@ struct nic_options {
     uint32_t initiator_retry_count;   /* likewise; 0 = 7 */
     uint32_t features;                /* CRPC_FEATURE_* to use if the device has them */
     struct nic_network network;
+    bool
+        compressed_receives; /* with CRPC_FEATURE_CQE_COMPRESSION: completions of receives, too; mlx5/open.c says why that is another thing */
     /* Which of the device's completion vectors raises the events: n = vector n - 1, modulo how many there are; 0 = those of a process take
      * turns. */
     uint32_t completion_vector;

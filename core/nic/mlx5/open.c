@@ -63,11 +63,16 @@ int mlx5_find_completion_queue(struct ibv_cq *cq, bool compressed, struct comple
     return 0;
 }
 
+/* Some devices compress no CQEs of the size that libmlx5 has chosen: 128 bytes where cache lines have as many. */
 static int32_t create_completion_queue(struct mlx5_nic *nic, uint32_t depth, bool compressed,
                                        struct ibv_cq **cq, struct completion_queue *queue,
                                        const char *kind, crpc_error *error)
 {
     *cq = create_cq(nic, depth, compressed);
+    if (!*cq && compressed && errno == EOPNOTSUPP) {
+        compressed = false;
+        *cq = create_cq(nic, depth, false);
+    }
     if (*cq) {
         errno = mlx5_find_completion_queue(*cq, compressed, queue);
         if (errno == 0) {
@@ -129,19 +134,37 @@ static int32_t probe_queue_pair(struct mlx5_nic *nic, uint32_t inline_bytes, crp
     return CRPC_OK;
 }
 
+/* A mini CQE of a send has a counter and an opcode. One of a receive has neither counter nor immediate (docs/cqe-compression.md). That a
+ * device compresses none that these would tell apart is inferred, and nobody else has compressed completions of receives of RDMA in
+ * this layout. So that takes who has seen it on his card. The polls are those of compressed queues as soon as one of the two is: there,
+ * a queue is read alike that has no compressed CQE. */
+static int32_t create_completion_queues(struct mlx5_nic *nic, const struct nic_options *options,
+                                        crpc_error *error)
+{
+    const struct nic *base = &nic->device.base;
+    const bool compressed =
+        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(nic->device.context);
+    int32_t status = create_completion_queue(
+        nic, base->receive_depth, compressed && options->compressed_receives, &nic->receive_cq,
+        &nic->receives, "receive completion", error);
+    if (status == CRPC_OK) {
+        status = create_completion_queue(nic, base->send_completion_depth, compressed,
+                                         &nic->send_cq, &nic->sends, "send completion", error);
+    }
+    if (nic->receives.layout == COMPLETION_COMPRESSED ||
+        nic->sends.layout == COMPLETION_COMPRESSED) {
+        nic->receives.layout = nic->sends.layout = COMPLETION_COMPRESSED;
+        nic->device.base.features |= CRPC_FEATURE_CQE_COMPRESSION;
+    }
+    return status;
+}
+
 static int32_t create_queues(struct device_nic *device, const struct nic_options *options,
                              crpc_error *error)
 {
     struct nic *base = &device->base;
     struct mlx5_nic *nic = to_mlx5_nic(base);
-    bool compressed =
-        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(nic->device.context);
-    int32_t status = create_completion_queue(nic, base->receive_depth, compressed, &nic->receive_cq,
-                                             &nic->receives, "receive completion", error);
-    if (status == CRPC_OK) {
-        status = create_completion_queue(nic, base->send_completion_depth, compressed,
-                                         &nic->send_cq, &nic->sends, "send completion", error);
-    }
+    int32_t status = create_completion_queues(nic, options, error);
     if (status == CRPC_OK) {
         status = create_receive_queue(nic, error);
     }
@@ -153,7 +176,6 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
         return device_queue_failed(base, "completion", 1, error);
     }
     base->send_completion_depth = (uint32_t)nic->send_cq->cqe;
-    base->features = compressed ? CRPC_FEATURE_CQE_COMPRESSION : 0;
     status = probe_queue_pair(nic, options->inline_bytes, error);
     if (status == CRPC_OK && options->initiators > 0) {
         status = mlx5_initiators_make(nic, options, error);

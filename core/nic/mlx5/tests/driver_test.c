@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +21,8 @@
 #include "base/clock.h"
 #include "nic/mlx5/mlx5.h"
 #include "place.h"
+
+static bool compress_receives = true;
 
 /* As pair_set_up, which knows no options. */
 static void open_pair(struct pair *pair, uint32_t features)
@@ -34,6 +37,7 @@ static void open_pair(struct pair *pair, uint32_t features)
     const struct nic_operations *operations = pair->near.nic->operations;
     struct nic_options options = pair_options();
     options.features = features;
+    options.compressed_receives = compress_receives;
     operations->queue_pair_destroy(pair->sender);
     operations->queue_pair_destroy(pair->receiver);
     pair->sender = pair->receiver = NULL;
@@ -135,6 +139,43 @@ static void test_compressed(void **state)
     print_message("# %u WRITEs: %llu compressed blocks of the sender, %llu of the receiver\n",
                   posted, (unsigned long long)blocks[0], (unsigned long long)blocks[1]);
     assert_true(blocks[0] > 100 && blocks[1] > 100);
+    assert_int_equal(pair.near.nic->unknown_completions, 0);
+    assert_int_equal(pair.far.nic->unknown_completions, 0);
+    close_pair(&pair);
+}
+
+/* Unless that is asked for, too: completions of sends alone. */
+static void test_compressed_sends(void **state)
+{
+    static struct pair pair;
+    struct nic_completion completions[64];
+    uint32_t arrived = 0;
+    (void)state;
+    compress_receives = false;
+    open_pair(&pair, CRPC_FEATURE_CQE_COMPRESSION);
+    compress_receives = true;
+    const struct nic_operations *operations = pair.near.nic->operations;
+    assert_true(pair.far.nic->features & CRPC_FEATURE_CQE_COMPRESSION);
+    uint64_t start = clock_now_ns();
+    for (uint32_t round = 0; round < 100; round++) {
+        for (uint32_t i = 0; i < 20; i++) {
+            struct nic_transfer write = pair_write(&pair, 0, 0, 16, 20 * round);
+            operations->post_write_immediate(pair.sender, &write, NIC_POST_SIGNALED);
+        }
+        operations->ring_doorbell(pair.sender);
+        while (arrived < 20 * (round + 1) || pair.sender->completed < 20 * (round + 1)) {
+            const uint32_t count = poll_once(pair.far.nic, completions, 64);
+            for (uint32_t i = 0; i < count; i++) {
+                assert_int_equal(completions[i].immediate, 20 * round);
+            }
+            arrived += count;
+            poll_once(pair.near.nic, completions, 7);
+            assert_true(clock_now_ns() - start < PAIR_WAIT_S * 1000000000ull);
+        }
+        operations->refill(pair.far.nic);
+    }
+    assert_true(to_mlx5_nic(pair.near.nic)->sends.blocks > 50);
+    assert_int_equal(to_mlx5_nic(pair.far.nic)->receives.blocks, 0);
     assert_int_equal(pair.near.nic->unknown_completions, 0);
     assert_int_equal(pair.far.nic->unknown_completions, 0);
     close_pair(&pair);
@@ -362,6 +403,38 @@ int __wrap_mlx5dv_query_device(struct ibv_context *context, struct mlx5dv_contex
     return result;
 }
 
+/* And one that compresses no CQEs of this size. */
+static bool without_this_size;
+
+struct ibv_cq_ex *__real_mlx5dv_create_cq(struct ibv_context *context,
+                                          struct ibv_cq_init_attr_ex *attributes,
+                                          struct mlx5dv_cq_init_attr *direct);
+struct ibv_cq_ex *__wrap_mlx5dv_create_cq(struct ibv_context *context,
+                                          struct ibv_cq_init_attr_ex *attributes,
+                                          struct mlx5dv_cq_init_attr *direct);
+struct ibv_cq_ex *__wrap_mlx5dv_create_cq(struct ibv_context *context,
+                                          struct ibv_cq_init_attr_ex *attributes,
+                                          struct mlx5dv_cq_init_attr *direct)
+{
+    if (without_this_size) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return __real_mlx5dv_create_cq(context, attributes, direct);
+}
+
+static void test_size_not_compressed(void **state)
+{
+    static struct pair pair;
+    (void)state;
+    without_this_size = true;
+    open_pair(&pair, CRPC_FEATURE_CQE_COMPRESSION);
+    without_this_size = false;
+    assert_false(pair.far.nic->features & CRPC_FEATURE_CQE_COMPRESSION);
+    assert_int_equal(to_mlx5_nic(pair.far.nic)->receives.layout, COMPLETION_PLAIN);
+    close_pair(&pair);
+}
+
 static void test_no_compression(void **state)
 {
     static struct pair pair;
@@ -388,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_features),          cmocka_unit_test(test_no_compression),
         cmocka_unit_test(test_compressed),        cmocka_unit_test(test_compressed_destroy),
+        cmocka_unit_test(test_compressed_sends),  cmocka_unit_test(test_size_not_compressed),
         cmocka_unit_test(test_arm_after_destroy), cmocka_unit_test(test_arm_race),
     };
     /* Arming by itself takes long, and has nothing to do with BlueFlame. */
