@@ -73,8 +73,8 @@ struct nic_options {
     uint32_t initiator_retry_count;   /* likewise; 0 = 7 */
     uint32_t features;                /* CRPC_FEATURE_* to use if the device has them */
     struct nic_network network;
-    bool
-        compressed_receives; /* with CRPC_FEATURE_CQE_COMPRESSION: completions of receives, too; mlx5/open.c says why that is another thing */
+    /* With CRPC_FEATURE_CQE_COMPRESSION: completions of receives, too. mlx5/open.c says why that is another thing. */
+    bool compressed_receives;
     /* Which of the device's completion vectors raises the events: n = vector n - 1, modulo how many there are; 0 = those of a process take
      * turns. */
     uint32_t completion_vector;
@@ -444,13 +444,8 @@ struct nic {
     uint32_t link_mbps;         /* active lane speed times width, Mbit/s; 0 = not known */
     uint64_t system_image_guid; /* equal for all ports of one card; 0 = not known */
     uint32_t features;          /* CRPC_FEATURE_* in use */
-    uint32_t completion_vector; /* of its completion queues */
     uint32_t receive_depth;     /* granted size of the SRQ; or see receive_queue_max */
     uint32_t receives_posted;   /* in the SRQ, as far as this side knows */
-    /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of
-     * them have together, and receives_posted is that without what was used. It is 0 as soon as one has less than two thirds of its
-     * own, so that who refills below nic_receive_low_mark keeps its promise to each peer. */
-    uint32_t receive_queue_max;
     uint32_t send_depth;
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
@@ -464,6 +459,11 @@ struct nic {
     uint64_t receive_wqes;        /* ever posted */
     uint64_t completions;         /* ever polled */
     uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
+    /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of
+     * them have together, and receives_posted is that without what was used. It is 0 as soon as one has less than two thirds of its
+     * own, so that who refills below nic_receive_low_mark keeps its promise to each peer. */
+    uint32_t receive_queue_max;
+    uint32_t completion_vector; /* of its completion queues */
 };
 
 static inline bool nic_is_dynamic(const struct nic_queue_pair *queue_pair)
