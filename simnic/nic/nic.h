@@ -213,6 +213,8 @@ struct queue_pair_attributes {
     uint8_t max_peer_reads; /* max_dest_rd_atomic: as a responder */
     uint16_t partition;     /* the P_Key */
     struct rail_way way;
+    uint16_t
+        udp_source_port; /* of RoCE v2: packets have no UDP header here, so this is for whoever asks */
     uint32_t send_psn, receive_psn;
 };
 
@@ -436,8 +438,8 @@ bool dc_target_create(struct queue_pair *dct, uint64_t access_key);
 /* Has the streams of a DCI fail one by one, until 2^log_failed have. Returns false if there is no
  * memory. */
 bool streams_create(struct queue_pair *dci, uint32_t log_failed);
-/* A stream that has failed sends again. */
-void streams_reset(struct queue_pair *dci, uint16_t stream);
+/* A stream that has failed sends again. Returns false if it has not failed. */
+bool streams_reset(struct queue_pair *dci, uint16_t stream);
 /* Each returns false if it cannot: there is no room, or the QP is not in the group. */
 bool multicast_attach(struct queue_pair *qp, const uint8_t group[16]);
 bool multicast_detach(struct queue_pair *qp, const uint8_t group[16]);

@@ -87,12 +87,13 @@ bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome)
     return dci->state != STATE_ERR; /* unless the CQ had no room */
 }
 
-void streams_reset(struct queue_pair *dci, uint16_t stream)
+bool streams_reset(struct queue_pair *dci, uint16_t stream)
 {
     struct stream_set *set = dci->streams;
     if (!set || !has_failed(set, stream)) {
-        return;
+        return false;
     }
     set->failed[stream / 8] &= (uint8_t) ~(1u << stream % 8);
     set->count--;
+    return true;
 }

@@ -307,7 +307,9 @@ static void test_stream_errors(void **state)
         expect_in(f.end.sends, 2, IBV_WC_WR_FLUSH_ERR);
         expect_in(f.end.sends, 0, IBV_WC_SUCCESS);
         assert_int_equal(state_of(dci.qp), IBV_QPS_RTS);
+        assert_int_equal(mlx5dv_dci_stream_id_reset(dci.qp, 3), EINVAL); /* has not failed */
         assert_int_equal(mlx5dv_dci_stream_id_reset(dci.qp, 2), 0);
+        assert_int_equal(mlx5dv_dci_stream_id_reset(dci.qp, 2), EINVAL);
         write_in(&dci, &f.place, 2);
         expect_in(f.end.sends, 2, IBV_WC_SUCCESS);
     }
@@ -326,7 +328,7 @@ static void test_stream_errors(void **state)
     assert_int_equal(ibv_destroy_qp(dci.qp), 0);
 
     /* Without streams of its own, whatever fails is the DCI's. */
-    assert_int_equal(mlx5dv_dci_stream_id_reset(f.dci.qp, 2), 0);
+    assert_int_equal(mlx5dv_dci_stream_id_reset(f.dci.qp, 2), EINVAL);
     write_in(&f.dci, &wrong, 2);
     write_in(&f.dci, &f.place, 3);
     expect_in(f.end.sends, 2, IBV_WC_REM_ACCESS_ERR);

@@ -299,8 +299,9 @@ static void test_streams_apart(void **state)
     assert_int_equal(count_there(&s), 4);
     assert_int_equal(dci->qp->state, STATE_RTS);
 
-    streams_reset(dci->qp, 9);
-    streams_reset(dci->qp, 8); /* has not failed */
+    assert_true(streams_reset(dci->qp, 9));
+    assert_false(streams_reset(dci->qp, 9));
+    assert_false(streams_reset(dci->qp, 8)); /* has not failed */
     index[0] = add_in(&s, dci, 9, SIGNALLED);
     index[1] = add_in(&s, dci, 65535, SIGNALLED);
     expect_sent(s.sends, dci, index[0]);
@@ -323,7 +324,7 @@ static void test_streams_too_many(void **state)
         fail_in(&s, dci, stream); /* flushed */
         expect(s.sends, MLX5_CQE_REQ_ERR);
         assert_int_equal(dci->qp->state, STATE_RTS);
-        streams_reset(dci->qp, stream);
+        assert_true(streams_reset(dci->qp, stream));
     }
     uint16_t first = fail_in(&s, dci, 3), second = fail_in(&s, dci, 4);
     uint16_t third = add_in(&s, dci, 5, SIGNALLED);
@@ -420,7 +421,7 @@ static void test_streams_lossy(void **state)
         }
         assert_int_equal(dci->qp->state, STATE_RTS);
         assert_int_equal(count_there(&s), done);
-        streams_reset(dci->qp, stream);
+        assert_int_equal(streams_reset(dci->qp, stream), i % 5 == 0);
     }
     assert_int_equal(flushed, 2 * 60);
     rig_delete(s.rig);

@@ -1,8 +1,5 @@
-/* mlx5_devx.c: the two device commands that libmlx5 itself sends, since there are no verbs for
- * them. One asks for the general capabilities when a device is opened. The other tells a DCI that
- * one of its streams may send again. The PRM has their layout: big-endian, by bits. All other
- * commands of DevX are refused. */
-#include "simnic/shim/kernel/verbs.h"
+/* mlx5_devx.c: which device command an ioctl brings, and which function answers it. See mlx5_devx.h. */
+#include "simnic/shim/kernel/mlx5_devx.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -11,84 +8,115 @@
 #include <string.h>
 
 #include "simnic/shim/kernel/context.h"
-#include "simnic/shim/kernel/mlx5_dc.h"
+#include "simnic/shim/kernel/verbs.h"
 
-#define OPCODE_QUERY_HCA_CAP 0x100u
-#define OPCODE_RTS2RTS_QP 0x505u
-#define GENERAL_NOW 1u /* op_mod: the general capabilities, as they are set */
-#define STATUS_BAD_STATE 0x10u
+#define QUERY_HCA_CAP 0x100u
+#define RTS2RTS_QP 0x505u
+#define QUERY_QP 0x50bu
 
-struct command_header {
-    uint16_t opcode, uid, reserved, op_mod;
+struct rule {
+    uint16_t opcode;
+    uint16_t
+        object; /* what it is about: a type of uverbs_default_objects, or of the driver's; 0: nothing */
+    int (*run)(const struct devx_command *command);
 };
 
-struct capability_answer {
-    uint32_t status, syndrome, reserved[2];
-    uint32_t capability[1024];
+/* About nothing: DEVX_OTHER. The kernel lets no others through (devx_is_general_cmd). */
+static const struct rule general[] = {
+    {QUERY_HCA_CAP, 0, devx_query_capabilities},
 };
-#define QPC_EXTENSION_WORD 9 /* bit 0x122 of the capabilities */
-#define QPC_EXTENSION (1u << 29)
 
-struct stream_command {
-    struct command_header header;
-    uint32_t extended_qpn; /* bit 31: qpc_ext */
-    uint32_t reserved;
-    uint32_t optional;
-    uint32_t reserved2;
-    uint32_t context[58]; /* the QP's */
-    uint32_t reserved3[2];
-    uint64_t optional_more; /* opt_param_mask_95_32 */
-    uint32_t stream;        /* of the QP context's extension: bits 0-15 */
-    uint32_t extension[47];
+/* About an object that there is. */
+static const struct rule modifying[] = {
+    {RTS2RTS_QP, UVERBS_OBJECT_QP, devx_modify_queue_pair},
 };
-#define OPTIONAL_STREAM 1u
+static const struct rule querying[] = {
+    {QUERY_QP, UVERBS_OBJECT_QP, devx_query_queue_pair},
+};
 
-int mlx5_devx_command(const struct call *call)
+struct header {
+    uint16_t opcode, uid, reserved, modifier;
+};
+
+int devx_read(const struct devx_command *command, void *to, size_t bytes, size_t least)
 {
-    struct command_header header;
-    int result =
-        attribute_in(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &header, sizeof(header), sizeof(header));
+    int result = attribute_in(command->call, command->in, to, bytes, least);
+    return result == EINVAL ? devx_refuse(command, DEVX_BAD_INPUT_LENGTH) : result;
+}
+
+int devx_answer(const struct devx_command *command, const void *answer, size_t bytes)
+{
+    return attribute_out(command->call, command->out, answer, bytes);
+}
+
+int devx_refuse(const struct devx_command *command, uint32_t status)
+{
+    uint32_t answer[4] = {htobe32(status << 24)};
+    int result = devx_answer(command, answer, sizeof(answer));
+    return result ? result : EREMOTEIO;
+}
+
+uint32_t devx_field(const uint32_t *words, uint32_t at, uint32_t bits)
+{
+    uint32_t value = be32toh(words[at / 32]) >> (32 - at % 32 - bits);
+    return bits == 32 ? value : value & ((1u << bits) - 1);
+}
+
+void devx_set_field(uint32_t *words, uint32_t at, uint32_t bits, uint32_t value)
+{
+    uint32_t shift = 32 - at % 32 - bits, mask = bits == 32 ? UINT32_MAX : (1u << bits) - 1;
+    uint32_t word = be32toh(words[at / 32]);
+    words[at / 32] = htobe32((word & ~(mask << shift)) | (value & mask) << shift);
+}
+
+/* Finds the command's function and runs it. What no table has, the kernel does not let through. */
+static int run(struct devx_command *command, const struct rule *rules, size_t count)
+{
+    struct header header;
+    int result = attribute_in(command->call, command->in, &header, sizeof(header), sizeof(header));
     if (result) {
         return result;
     }
-    if (be16toh(header.opcode) != OPCODE_QUERY_HCA_CAP || be16toh(header.op_mod) != GENERAL_NOW) {
-        return EOPNOTSUPP;
+    command->opcode = be16toh(header.opcode);
+    command->modifier = be16toh(header.modifier);
+    for (size_t i = 0; i < count; i++) {
+        if (rules[i].opcode != command->opcode) {
+            continue;
+        }
+        if (rules[i].object) {
+            command->object = attribute_object(command->call, rules[i].object, command->handle);
+            if (!command->object) {
+                return EINVAL;
+            }
+        }
+        return rules[i].run(command);
     }
-    struct capability_answer answer = {0};
-    answer.capability[QPC_EXTENSION_WORD] = htobe32(QPC_EXTENSION);
-    return attribute_out(call, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer, sizeof(answer));
+    return EINVAL;
+}
+
+#define COUNT(rules) (sizeof(rules) / sizeof((rules)[0]))
+
+int mlx5_devx_command(const struct call *call)
+{
+    struct devx_command command = {
+        .call = call, .in = MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, .out = MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
+    return run(&command, general, COUNT(general));
 }
 
 int mlx5_devx_modify(const struct call *call)
 {
-    struct stream_command c;
-    const struct object *object =
-        attribute_object(call, UVERBS_OBJECT_QP, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
-    int result = attribute_in(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &c, sizeof(c),
-                              offsetof(struct stream_command, extension));
-    if (result) {
-        return result;
-    }
-    if (!object) {
-        return EINVAL;
-    }
-    struct queue_pair *qp = object->thing;
-    uint32_t qpn = be32toh(c.extended_qpn);
-    if (be16toh(c.header.opcode) != OPCODE_RTS2RTS_QP || qpn >> 31 == 0 || c.optional ||
-        be64toh(c.optional_more) != OPTIONAL_STREAM) {
-        return EOPNOTSUPP;
-    }
-    if ((qpn & 0xffffff) != qp->number || qp->type != TYPE_DCI) {
-        return EINVAL;
-    }
-    uint32_t answer[4] = {0};
-    if (qp->state != STATE_RTS) { /* a DCI that has just failed: the program may not know yet */
-        answer[0] = htobe32(STATUS_BAD_STATE << 24);
-    } else {
-        streams_reset(qp, (uint16_t)be32toh(c.stream));
-    }
-    result = attribute_out(call, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, answer, sizeof(answer));
-    /* As the kernel's: the errno says that the adapter refused the command, and the answer says
-     * why. */
-    return result ? result : answer[0] ? EREMOTEIO : 0;
+    struct devx_command command = {.call = call,
+                                   .in = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+                                   .out = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT,
+                                   .handle = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE};
+    return run(&command, modifying, COUNT(modifying));
+}
+
+int mlx5_devx_query(const struct call *call)
+{
+    struct devx_command command = {.call = call,
+                                   .in = MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
+                                   .out = MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT,
+                                   .handle = MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE};
+    return run(&command, querying, COUNT(querying));
 }

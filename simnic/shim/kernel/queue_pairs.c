@@ -288,6 +288,20 @@ static struct rail_way way_of(const struct ib_uverbs_qp_dest *address)
     return way;
 }
 
+/* The kernel's rdma_get_udp_sport: from the flow label, and without one from the numbers of both queue pairs. */
+static uint16_t udp_source_port(const struct queue_pair *qp,
+                                const struct ib_uverbs_qp_dest *address)
+{
+    uint32_t label = address->flow_label & 0xfffff;
+    if (!label) {
+        uint64_t mixed = (uint64_t)qp->number * qp->attributes.destination_qpn;
+        mixed ^= mixed >> 20;
+        mixed ^= mixed >> 40;
+        label = mixed & 0xfffff;
+    }
+    return (uint16_t)(((label & 0x3fff) ^ label >> 14) | 0xc000);
+}
+
 static void set_values(struct object *object, const struct ib_uverbs_modify_qp *m)
 {
     struct queue_pair *qp = object->thing;
@@ -342,6 +356,9 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
         a->destination_qpn = m->dest_qp_num & 0xffffff;
     }
     qp_tell_path(qp, &a->way);
+    if (mask & IBV_QP_AV) { /* with both numbers */
+        a->udp_source_port = udp_source_port(qp, &m->dest);
+    }
 }
 
 static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)

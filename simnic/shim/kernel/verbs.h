@@ -39,5 +39,6 @@ int mlx5_query_pd(const struct call *call);
 int mlx5_alloc_page(const struct call *call);
 int mlx5_devx_command(const struct call *call);
 int mlx5_devx_modify(const struct call *call);
+int mlx5_devx_query(const struct call *call);
 
 #endif

@@ -1,0 +1,48 @@
+/* mlx5_capabilities.c: QUERY_HCA_CAP: what the adapter can do (PRM, "HCA Capabilities"). Only what programs ask for is filled in; the
+ * bits of what the NIC does not do stay clear. An adapter refuses a kind of capabilities that it does not know, and so does this one. */
+#include <endian.h>
+#include <rdma/mlx5-abi.h>
+
+#include "simnic/nic/nic.h"
+#include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/mlx5_devx.h"
+
+/* The modifier: bit 0 says whether those are asked for that are set, or those that could be. Here they are the same. */
+#define GENERAL 0x00u
+#define DEVICE_MEMORY 0x0fu
+
+struct answer {
+    uint32_t status, syndrome, reserved[2];
+    uint32_t capability[1024];
+};
+
+static uint32_t log_of(uint32_t power)
+{
+    return (uint32_t)__builtin_ctz(power);
+}
+
+static void general(uint32_t *c)
+{
+    devx_set_field(c, 0x88, 8, 15); /* log_max_qp_sz */
+    devx_set_field(c, 0x9b, 5, log_of(NIC_MAX_QUEUE_PAIRS));
+    devx_set_field(c, 0x122, 1, 1); /* qpc_extension: DCI streams can be reset */
+    devx_set_field(c, 0x151, 1, 1); /* rts2rts_qp_udp_sport */
+    devx_set_field(c, 0x21a, 1, 1); /* dct */
+    devx_set_field(c, 0x21d, 1, 1); /* roce */
+    devx_set_field(c, 0x21e, 1, 1); /* atomic */
+}
+
+int devx_query_capabilities(const struct devx_command *command)
+{
+    struct answer answer = {0};
+    switch (command->modifier >> 1) {
+    case GENERAL:
+        general(answer.capability);
+        break;
+    case DEVICE_MEMORY: /* none */
+        break;
+    default:
+        return devx_refuse(command, DEVX_BAD_PARAMETER);
+    }
+    return devx_answer(command, &answer, sizeof(answer));
+}
