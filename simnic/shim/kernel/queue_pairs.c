@@ -111,10 +111,14 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->send_buffer = qp->receive_buffer + ((size_t)qp->receive_entries << qp->receive_shift);
     qp->send_blocks = d->sq_wqe_count;
     qp->signal_all = c->flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-    qp->scatter_to_cqe = d->flags & MLX5_QP_FLAG_SCATTER_CQE && c->type != TYPE_UD;
-    /* As the kernel's configure_requester_scat_cqe: only where every request has a completion. */
+    /* As the kernel's create_user_qp, create_dct and create_dci: not every type has it in both
+     * directions. Requesters have it only where every request has a completion. */
+    bool scatter = d->flags & MLX5_QP_FLAG_SCATTER_CQE;
+    qp->scatter_to_cqe =
+        scatter && (c->type == TYPE_RC || c->type == TYPE_UC || c->type == TYPE_DCT);
     qp->scatter_requests_to_cqe =
-        qp->scatter_to_cqe && (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+        scatter && (c->type == TYPE_RC || c->type == TYPE_DCI) &&
+        (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
     qp->receive_signature = d->flags & MLX5_QP_FLAG_SIGNATURE;
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
@@ -128,7 +132,6 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     if (c->type == TYPE_XRC_TARGET) { /* it has no queues */
         qp->page = NIC_MAX_PAGES;
         qp->receive_entries = qp->send_blocks = 0;
-        qp->scatter_to_cqe = false;
     }
 }
 
