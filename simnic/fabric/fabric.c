@@ -141,6 +141,7 @@ static void take_over(struct fabric *fabric)
     }
     atomic_store(&own->asleep, 0);
     atomic_store(&own->threads_told_ns, 0);
+    atomic_store(&own->groups, 0);
     prctl(PR_GET_NAME, own->name);
     uint32_t generation = atomic_load(&own->generation) + 1;
     atomic_store(&own->generation, generation ? generation : 1);

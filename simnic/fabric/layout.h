@@ -37,6 +37,8 @@ struct fabric_slot {
     /* How many threads of the program spin, as its service thread last saw, and when that was. */
     _Atomic uint32_t threads;
     _Atomic uint64_t threads_told_ns;
+    /* Multicast groups that the process has members of: a bit for each, by a hash. A group without a bit has none. */
+    _Atomic uint64_t groups;
     _Alignas(64) _Atomic uint32_t asleep; /* 1: the NIC's thread waits on this word */
     _Atomic uint32_t waker; /* 1 + the processor on which another process woke it last, or 0 */
     _Alignas(64) _Atomic uint64_t pending; /* bit s: slot s has put something into its ring */

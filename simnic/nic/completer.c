@@ -323,6 +323,12 @@ void completer_timeout(struct nic *nic, struct queue_pair *qp)
     if (qp->in_flight_head == qp->in_flight_tail) {
         return;
     }
+    if (qp->type == TYPE_UD || qp->type == TYPE_UC) {
+        /* Nothing is acknowledged. This makes sure that room is not waited for at a dead process. */
+        fabric_unread(nic->fabric, qp->full_slot);
+        requester_look_at_peer(nic, qp);
+        return;
+    }
     /* What the peer's NIC has not looked at is not lost: its process had no processor. A real NIC
      * never waits for one, so this must not cost a retry. */
     bool late = fabric_unread(nic->fabric, qpn_slot(qp->attributes.destination_qpn));

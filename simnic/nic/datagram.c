@@ -108,27 +108,6 @@ static bool is_for_group(const struct nic *nic, const struct packet *packet,
            (!infiniband || (rail_is_multicast_lid(way->lid) && way->grh));
 }
 
-/* Members of the group may be anywhere. A process without room for the packet loses it. */
-static void send_to_group(struct nic *nic, struct packet *packet, const uint8_t *payload,
-                          const uint8_t group[16])
-{
-    packet->flags |= PACKET_MULTICAST;
-    memcpy(&packet->swap_or_add, group, 8);
-    memcpy(&packet->compare, group + 8, 8);
-    packet->rail = (uint8_t)((packet->rail & 15) | (packet->rail & 15) << 4);
-    for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
-        uint8_t *to = NULL;
-        if (fabric_pid(nic->fabric, slot)) {
-            to = fabric_reserve(nic->fabric, slot, packet);
-        }
-        if (!to) {
-            continue;
-        }
-        memcpy(to, payload, packet->payload_bytes);
-        fabric_commit(nic->fabric, slot, packet);
-    }
-}
-
 bool datagram_send(struct nic *nic, struct queue_pair *qp, uint8_t *syndrome)
 {
     const struct send_request *request = &qp->request;
@@ -157,9 +136,10 @@ bool datagram_send(struct nic *nic, struct queue_pair *qp, uint8_t *syndrome)
     if (*syndrome) {
         return true;
     }
-    if (group) {
-        send_to_group(nic, &packet, staged, request->way.gid);
-    } else if (!nowhere) {
+    if (group && !multicast_send(nic, qp, &packet, staged, request->way.gid)) {
+        return false;
+    }
+    if (!nowhere) {
         fabric_commit(nic->fabric, slot, &packet);
     }
     qp->statistics->packets_sent++;

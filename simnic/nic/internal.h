@@ -137,6 +137,8 @@ bool requester_run(struct nic *nic, struct queue_pair *qp);
 void requester_restart(struct nic *nic, struct queue_pair *qp);
 /* Completes all messages in flight as flushed. */
 void requester_flush_in_flight(struct nic *nic, struct queue_pair *qp);
+/* Has completer_timeout see, after a while, whether the peer that has no room for datagrams lives. */
+void requester_look_at_peer(struct nic *nic, struct queue_pair *qp);
 /* Starts the timer of the oldest message, unless it runs. */
 void requester_start_timer(struct nic *nic, struct queue_pair *qp);
 
@@ -171,6 +173,12 @@ void datagram_receive(struct nic *nic, struct queue_pair *qp, const struct packe
                       const uint8_t *payload);
 /* A datagram for a multicast group: every attached QP of this process gets it. */
 void multicast_receive(struct nic *nic, const struct packet *packet, const uint8_t *payload);
+/* Sends a datagram, whose header and payload these are, to the processes that have members of the group. Returns false if one of them has
+ * no room: the next call goes on there. */
+bool multicast_send(struct nic *nic, struct queue_pair *qp, struct packet *packet,
+                    const uint8_t *payload, const uint8_t group[16]);
+/* The QP leaves all its groups. */
+void multicast_leave(struct nic *nic, struct queue_pair *qp);
 
 /* ---- xrc.c ---- */
 /* Has an XRC target receive from an SRQ. Returns false if there is none of its domain. */

@@ -232,6 +232,7 @@ struct queue_pair {
     uint32_t receive_entries, receive_shift;
     bool offloads_rendezvous; /* its send queue is the NIC's: rendezvous.c */
     bool signal_all, scatter_to_cqe, scatter_requests_to_cqe, receive_signature;
+    bool blocks_own_multicast; /* it does not receive what it sends to its groups */
     struct completion_queue *send_queue_completions, *receive_queue_completions;
     struct shared_receive_queue *shared_receive_queue;
     struct queue_pair_attributes attributes;
@@ -244,11 +245,12 @@ struct queue_pair {
     uint16_t send_next;     /* basic block to look at next */
     uint32_t next_psn;
     uint32_t in_flight_head, in_flight_next, in_flight_tail; /* next: being sent */
-    uint32_t sent_packets;                                   /* of in_flight_next */
-    bool parsed;   /* `request` is that of in_flight_next */
-    bool rings;    /* a doorbell rang since the record was last read */
-    bool drained;  /* the transition to SQD has been told */
-    bool gap_told; /* a lost response was asked for again: once a gap */
+    uint32_t sent_packets; /* of in_flight_next; slots, to a group */
+    uint32_t full_slot;    /* of UC and UD: where there was no room */
+    bool parsed;           /* `request` is that of in_flight_next */
+    bool rings;            /* a doorbell rang since the record was last read */
+    bool drained;          /* the transition to SQD has been told */
+    bool gap_told;         /* a lost response was asked for again: once a gap */
     uint32_t reads_in_flight;
     uint8_t rnr_left, retries_left;
     bool response_valid;
@@ -441,7 +443,7 @@ bool streams_create(struct queue_pair *dci, uint32_t log_failed);
 /* A stream that has failed sends again. Returns false if it has not failed. */
 bool streams_reset(struct queue_pair *dci, uint16_t stream);
 /* Each returns false if it cannot: there is no room, or the QP is not in the group. */
-bool multicast_attach(struct queue_pair *qp, const uint8_t group[16]);
-bool multicast_detach(struct queue_pair *qp, const uint8_t group[16]);
+bool multicast_attach(struct nic *nic, struct queue_pair *qp, const uint8_t group[16]);
+bool multicast_detach(struct nic *nic, struct queue_pair *qp, const uint8_t group[16]);
 
 #endif

@@ -83,7 +83,7 @@ void qp_destroy(struct nic *nic, struct queue_pair *qp)
     list_remove(&qp->on_page);
     qp->statistics->destroyed = 1;
     nic->queue_pairs[qp->number & QPN_INDEX_MASK] = NULL;
-    free(qp->groups);
+    multicast_leave(nic, qp);
     dc_target_destroy(nic, qp);
     streams_destroy(qp);
     free(qp);

@@ -5,6 +5,7 @@
 
 #include "simnic/nic/tag.h"
 
+#define SHORTEST_TIMEOUT_NS 4000000u
 #define BUDGET 64     /* messages or packets of one QP before the next one's turn */
 #define ACK_EVERY 32u /* of messages that nobody waits for, one in so many is acknowledged */
 
@@ -210,8 +211,16 @@ void requester_start_timer(struct nic *nic, struct queue_pair *qp)
     /* IBTA 9.7.6.1.3: 4.096 us * 2^timeout, and up to four times that. Adapters have a shortest
      * time. Ours is long enough for the peer's process to get a processor. */
     uint64_t ns = 4096ull << timeout;
-    qp->timer_ns = nic->now_ns + (ns < 4000000 ? 4000000 : ns);
+    qp->timer_ns = nic->now_ns + (ns < SHORTEST_TIMEOUT_NS ? SHORTEST_TIMEOUT_NS : ns);
     qp_wake_at(nic, qp, qp->timer_ns);
+}
+
+void requester_look_at_peer(struct nic *nic, struct queue_pair *qp)
+{
+    if (!qp->timer_ns) {
+        qp->timer_ns = nic->now_ns + SHORTEST_TIMEOUT_NS;
+        qp_wake_at(nic, qp, qp->timer_ns);
+    }
 }
 
 /* Sends the message at in_flight_next, whose request is parsed. Returns false if it must wait for
@@ -227,8 +236,12 @@ static bool send_message(struct nic *nic, struct queue_pair *qp)
             sent = m->responds ? send_question(nic, qp, m) : send_payload(nic, qp, m);
         }
         if (!sent) {
-            if (qp->type != TYPE_UD && qp->type != TYPE_UC) {
-                requester_start_timer(nic, qp); /* the peer that makes no room may be dead */
+            /* The peer that makes no room may be dead. */
+            qp->full_slot = nic->fabric->full_slot;
+            if (qp->type == TYPE_UD || qp->type == TYPE_UC) {
+                requester_look_at_peer(nic, qp);
+            } else {
+                requester_start_timer(nic, qp);
             }
             return false;
         }

@@ -93,10 +93,71 @@ static void test_xrc_responses(void **state)
     }
 }
 
+/* ---- multicast ---- */
+
+static struct ibv_qp *member(struct world *w, uint32_t flags, const union ibv_gid *group)
+{
+    struct ibv_qp_init_attr_ex a = {.send_cq = w->cq,
+                                    .recv_cq = w->cq,
+                                    .qp_type = IBV_QPT_UD,
+                                    .cap = {16, 16, 1, 1, 0},
+                                    .comp_mask =
+                                        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
+                                    .pd = w->domain,
+                                    .create_flags = flags};
+    struct ibv_qp *qp = ibv_create_qp_ex(w->context, &a);
+    assert_non_null(qp);
+    world_start_datagrams(qp);
+    assert_int_equal(ibv_attach_mcast(qp, group, 0), 0);
+    return qp;
+}
+
+/* A member that blocks its own datagrams gets those of others. */
+static void test_own_multicast(void **state)
+{
+    struct world *w = *state;
+    uint8_t memory[256] = {0};
+    struct ibv_mr *region = ibv_reg_mr(w->domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_ah_attr to = world_address(w);
+    const uint8_t raw[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 1};
+    memcpy(to.grh.dgid.raw, raw, sizeof(raw));
+    struct ibv_ah *address = ibv_create_ah(w->domain, &to);
+    assert_non_null(address);
+    struct ibv_qp *members[2] = {member(w, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, &to.grh.dgid),
+                                 member(w, 0, &to.grh.dgid)};
+    for (int sender = 0; sender < 2; sender++) {
+        struct ibv_sge sge = {(uintptr_t)memory, 8, region->lkey};
+        struct ibv_sge space = {(uintptr_t)memory + 64, 64, region->lkey};
+        struct ibv_send_wr wr = {.sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_SEND,
+                                 .send_flags = IBV_SEND_SIGNALED,
+                                 .wr.ud = {address, 0xffffff, WORLD_QUEUE_KEY}};
+        uint32_t received[2] = {0};
+        world_receive(members[0], &space);
+        world_receive(members[1], &space);
+        world_post(members[sender], &wr);
+        world_post(members[sender], &wr); /* for which only the first has a receive left */
+        for (int due = sender ? 5 : 3; due; due--) {
+            struct ibv_wc wc = world_expect(w->cq, IBV_WC_SUCCESS);
+            if (wc.opcode == IBV_WC_RECV) {
+                received[wc.qp_num == members[1]->qp_num]++;
+            }
+        }
+        assert_int_equal(received[0], sender ? 2 : 0);
+        assert_int_equal(received[1], 1);
+    }
+    assert_int_equal(ibv_destroy_qp(members[0]), 0);
+    assert_int_equal(ibv_destroy_qp(members[1]), 0);
+    assert_int_equal(ibv_destroy_ah(address), 0);
+    assert_int_equal(ibv_dereg_mr(region), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_xrc_responses, world_set_up, world_tear_down),
+        cmocka_unit_test_setup_teardown(test_own_multicast, world_set_up, world_tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("transport", tests, NULL, NULL);

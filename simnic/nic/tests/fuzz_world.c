@@ -237,7 +237,7 @@ void fuzz_create(void)
     fuzz.qp[7]->qp->attributes.path_mtu = fuzz.qp[6]->qp->attributes.path_mtu;
     rig_connect(fuzz.qp[6], fuzz.qp[7]);
     rig_qp_point(fuzz.qp[8], fuzz.qp[8]);
-    multicast_attach(fuzz.qp[5]->qp, rails[0].gid[3].raw);
+    multicast_attach(&fuzz.rig->nic, fuzz.qp[5]->qp, rails[0].gid[3].raw);
     /* Ordinary memory, read-only, of another domain, the send queue itself, none, and a window. */
     for (uint32_t i = 0; i < KEYS; i++) {
         fuzz.memory[i] = rig_memory_with(rig, MEMORY_BYTES, i == 1 ? ACCESS_REMOTE_READ : 0x1f,

@@ -327,7 +327,7 @@ static void test_group(void **state)
     struct rail_way way = {.lid = RAIL_MULTICAST_LID + 7, .grh = true};
     struct rig_wqe wqe;
     memcpy(way.gid, group, sizeof(group));
-    assert_true(multicast_attach(p->b->qp, group));
+    assert_true(multicast_attach(&p->rig->nic, p->b->qp, group));
     rig_receive(p->b, &p->there, 0, 1000);
     for (int i = 0; i < 4; i++) {
         way.lid = i == 0 ? rails[1].lid : RAIL_MULTICAST_LID + 7;

@@ -234,7 +234,216 @@ static void test_many(void **state)
     }
 }
 
+static int setup_many(void **state)
+{
+    struct rig_qp_options options = {.type = TYPE_UD, .send_blocks = 512, .receive_entries = 128};
+    struct pair *p = pair_new(&options);
+    rig_connect(p->a, p->b);
+    *state = p;
+    return 0;
+}
+
+/* Some rounds: a NIC that waits for room tries again and again. */
+static void run_rounds(struct pair *p, uint64_t ns)
+{
+    p->rig->now_ns += ns;
+    for (int i = 0; i < 100; i++) {
+        nic_run(&p->rig->nic, p->rig->now_ns);
+    }
+}
+
+/* Another process on the rig's fabric, which does nothing by itself. */
+static void attach_other(struct pair *p, struct fabric *other)
+{
+    /* A process has one slot. So the rig's belongs to another one meanwhile. */
+    _Atomic uint64_t *owner = &p->rig->fabric.file->slots[p->rig->fabric.slot].owner;
+    uint64_t self = atomic_exchange(owner, 1);
+    assert_int_equal(fabric_attach(other, p->rig->path), 0);
+    atomic_store(owner, self);
+    assert_int_not_equal(other->slot, p->rig->fabric.slot);
+}
+
+/* It has no process any more: its pid is nobody's. */
+static void kill_other(struct fabric *other)
+{
+    atomic_store(&other->file->slots[other->slot].owner, 1ull << 40 | 0x7fffffff);
+}
+
+#define FULL 100u /* datagrams of one MTU: more than a ring holds */
+
+/* Room is waited for as long as the peer's process lives. */
+static void test_dead_peer(void **state)
+{
+    struct pair *p = *state;
+    struct fabric other;
+    attach_other(p, &other);
+    for (uint32_t i = 0; i < FULL; i++) {
+        struct rig_wqe wqe;
+        rig_wqe_start(&wqe, MLX5_OPCODE_SEND, SIGNALLED);
+        rig_wqe_address(&wqe, other.slot << QPN_SLOT_SHIFT | 100, 0x11111111, rails[0].gid[3].raw,
+                        3);
+        rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, 4096, p->near.key);
+        rig_send(p->a, &wqe);
+    }
+    run_rounds(p, 0);
+    run_rounds(p, 10000000);
+    uint32_t sent = 0;
+    struct mlx5_cqe64 cqe;
+    while (rig_poll(p->cq, &cqe)) {
+        sent++;
+    }
+    assert_true(sent > 0 && sent < FULL);
+    kill_other(&other);
+    run_rounds(p, 10000000);
+    while (rig_poll(p->cq, &cqe)) {
+        sent++;
+    }
+    assert_int_equal(sent, FULL);
+    fabric_detach(&other);
+}
+
+/* ---- multicast ---- */
+
+#define GROUP_QPN 0xffffffu
+static const uint8_t some_group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3};
+static const uint8_t other_group[16] = {0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4};
+
+static void to_group(struct pair *p, const uint8_t group[16], uint32_t bytes, uint8_t flags)
+{
+    struct rig_wqe wqe;
+    rig_wqe_start(&wqe, MLX5_OPCODE_SEND, flags);
+    rig_wqe_address(&wqe, GROUP_QPN, 0x11111111, group, 3);
+    rig_wqe_data(&wqe, (uintptr_t)p->near.bytes, bytes, p->near.key);
+    rig_send(p->a, &wqe);
+}
+
+static uint32_t count(struct rig_cq *cq)
+{
+    struct mlx5_cqe64 cqe;
+    uint32_t found = 0;
+    while (rig_poll(cq, &cqe)) {
+        assert_true(cqe.op_own >> 4 == MLX5_CQE_RESP_SEND || cqe.op_own >> 4 == MLX5_CQE_REQ);
+        found++;
+    }
+    return found;
+}
+
+static void test_group(void **state)
+{
+    struct pair *p = *state;
+    struct nic *nic = &p->rig->nic;
+    assert_true(multicast_attach(nic, p->b->qp, some_group));
+    rig_receive(p->b, &p->there, 0, 1000);
+    rig_receive(p->b, &p->there, 0, 1000);
+    to_group(p, other_group, 10, SIGNALLED);
+    to_group(p, some_group, 11, SIGNALLED);
+    rig_run(p->rig);
+    assert_int_equal(count(p->cq), 2);
+    expect_received(p->far, p->b, MLX5_CQE_RESP_SEND, 0, GRH + 11);
+    assert_memory_equal(p->there.bytes + GRH, p->near.bytes, 11);
+    assert_true(multicast_detach(nic, p->b->qp, some_group));
+    assert_false(multicast_detach(nic, p->b->qp, some_group));
+    to_group(p, some_group, 12, SIGNALLED);
+    expect_none(p->far);
+}
+
+/* Datagrams wait for room, as those to one queue pair do. */
+static void test_group_waits(void **state)
+{
+    struct pair *p = *state;
+    multicast_attach(&p->rig->nic, p->b->qp, some_group);
+    for (uint32_t i = 0; i < FULL; i++) {
+        rig_receive(p->b, &p->there, 0, 8192);
+    }
+    for (uint32_t i = 0; i < FULL; i++) {
+        to_group(p, some_group, 4096, SIGNALLED);
+    }
+    rig_run(p->rig);
+    assert_int_equal(count(p->cq), FULL);
+    assert_int_equal(count(p->far), FULL);
+}
+
+/* A QP that blocks its own does not block those of others. */
+static void test_own_blocked(void **state)
+{
+    struct pair *p = *state;
+    multicast_attach(&p->rig->nic, p->a->qp, some_group);
+    multicast_attach(&p->rig->nic, p->b->qp, some_group);
+    for (uint32_t blocks = 0; blocks < 2; blocks++) {
+        p->a->qp->blocks_own_multicast = blocks;
+        rig_receive(p->a, &p->near, 0, 1000);
+        rig_receive(p->b, &p->there, 0, 1000);
+        to_group(p, some_group, 10, 0);
+        rig_run(p->rig);
+        assert_int_equal(count(p->cq), blocks ? 0 : 1);
+        assert_int_equal(count(p->far), 1);
+    }
+}
+
+static uint32_t read_all(struct fabric *fabric)
+{
+    struct fabric_cursor cursor;
+    struct packet packet;
+    const uint8_t *payload;
+    uint32_t found = 0;
+    fabric_receive_start(fabric, &cursor);
+    while (fabric_receive(fabric, &cursor, &packet, &payload)) {
+        found += packet.flags & PACKET_MULTICAST ? 1 : 0;
+        fabric_consume(fabric, &cursor);
+    }
+    fabric_receive_stop(fabric, &cursor);
+    return found;
+}
+
+/* Another process is waited for if it has members, and as long as it lives; no datagram comes twice. */
+static void test_group_elsewhere(void **state)
+{
+    struct pair *p = *state;
+    struct fabric other;
+    attach_other(p, &other);
+    multicast_attach(&p->rig->nic, p->b->qp, some_group);
+    for (uint32_t i = 0; i < FULL; i++) {
+        rig_receive(p->b, &p->there, 0, 8192);
+        to_group(p, some_group, 4096, SIGNALLED);
+    }
+    run_rounds(p, 0);
+    assert_int_equal(count(p->far), FULL);
+    assert_int_equal(count(p->cq), FULL);
+    assert_int_equal(read_all(&other), 0);
+
+    atomic_store(&other.file->slots[other.slot].groups, UINT64_MAX);
+    for (uint32_t i = 0; i < FULL; i++) {
+        rig_receive(p->b, &p->there, 0, 8192);
+        to_group(p, some_group, 4096, SIGNALLED);
+    }
+    run_rounds(p, 0);
+    uint32_t first = count(p->far);
+    assert_true(first < FULL);
+    uint32_t there = read_all(&other);
+    assert_true(there > 0);
+    run_rounds(p, 1000000);
+    there += read_all(&other);
+    run_rounds(p, 1000000);
+    there += read_all(&other);
+    assert_int_equal(first + count(p->far), FULL);
+    assert_int_equal(there, FULL);
+    assert_int_equal(count(p->cq), FULL);
+
+    for (uint32_t i = 0; i < FULL; i++) {
+        rig_receive(p->b, &p->there, 0, 8192);
+        to_group(p, some_group, 4096, SIGNALLED);
+    }
+    run_rounds(p, 0);
+    first = count(p->far);
+    assert_true(first < FULL);
+    kill_other(&other);
+    run_rounds(p, 10000000);
+    assert_int_equal(first + count(p->far), FULL);
+    fabric_detach(&other);
+}
+
 #define DATAGRAMS(name) cmocka_unit_test_setup_teardown(name, setup_datagrams, teardown)
+#define MANY(name) cmocka_unit_test_setup_teardown(name, setup_many, teardown)
 
 int main(void)
 {
@@ -251,6 +460,11 @@ int main(void)
         DATAGRAMS(test_local_protection),
         DATAGRAMS(test_address_forms),
         DATAGRAMS(test_many),
+        MANY(test_dead_peer),
+        MANY(test_group),
+        MANY(test_group_waits),
+        MANY(test_own_blocked),
+        MANY(test_group_elsewhere),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,8 @@ static int read_creation(const struct call *call, struct creation *c)
         return EINVAL;
     }
     if (c->driver.flags & ~(FLAGS_KNOWN | mlx5_dc_flags(c->type)) ||
-        c->flags & ~(uint32_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL) {
+        c->flags & ~(uint32_t)(IB_UVERBS_QP_CREATE_SQ_SIG_ALL |
+                               IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK)) {
         return EOPNOTSUPP;
     }
     const struct mlx5_ib_create_qp *d = &c->driver;
@@ -111,14 +112,14 @@ static void set_up(struct queue_pair *qp, const struct creation *c, int rail)
     qp->send_buffer = qp->receive_buffer + ((size_t)qp->receive_entries << qp->receive_shift);
     qp->send_blocks = d->sq_wqe_count;
     qp->signal_all = c->flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+    qp->blocks_own_multicast = c->flags & IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK;
     /* As the kernel's create_user_qp, create_dct and create_dci: not every type has it in both
      * directions. Requesters have it only where every request has a completion. */
     bool scatter = d->flags & MLX5_QP_FLAG_SCATTER_CQE;
     qp->scatter_to_cqe =
         scatter && (c->type == TYPE_RC || c->type == TYPE_UC || c->type == TYPE_DCT);
-    qp->scatter_requests_to_cqe =
-        scatter && (c->type == TYPE_RC || c->type == TYPE_DCI) &&
-        (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+    qp->scatter_requests_to_cqe = scatter && (c->type == TYPE_RC || c->type == TYPE_DCI) &&
+                                  (qp->signal_all || d->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
     qp->receive_signature = d->flags & MLX5_QP_FLAG_SIGNATURE;
     qp->send_queue_completions = c->send_completions ? c->send_completions->thing : NULL;
     qp->receive_queue_completions = c->receive_completions ? c->receive_completions->thing : NULL;
@@ -521,7 +522,7 @@ int verb_attach_multicast(const struct call *call)
     if (result) {
         return result;
     }
-    return multicast_attach(qp, request.gid) ? 0 : ENOMEM;
+    return multicast_attach(&process.nic, qp, request.gid) ? 0 : ENOMEM;
 }
 
 int verb_detach_multicast(const struct call *call)
@@ -534,5 +535,5 @@ int verb_detach_multicast(const struct call *call)
     if (result) {
         return result;
     }
-    return multicast_detach(qp, request.gid) ? 0 : EINVAL;
+    return multicast_detach(&process.nic, qp, request.gid) ? 0 : EINVAL;
 }
