@@ -81,9 +81,12 @@ static void synchronize(struct tag_list *list)
     }
 }
 
+/* A tag that is still listed at the place gives way, as the last element of a linked list that is
+ * written again: nobody checks places in the adapter (design.md, "What was inferred"). */
 static void append(struct tag_list *list, struct tag *tag, const struct mlx5_wqe_tm_seg *segment,
                    const struct mlx5_wqe_data_seg *data)
 {
+    list_remove(&tag->listed);
     *tag = (struct tag){.used = true,
                         .enabled = list->hardware_count == list->software_count,
                         .value = be64toh(segment->append_tag),
@@ -95,6 +98,12 @@ static void append(struct tag_list *list, struct tag *tag, const struct mlx5_wqe
     }
     list_append(&list->listed, &tag->listed);
     list->next = be16toh(segment->index);
+}
+
+/* Whether a message is coming in for a tag. */
+static bool is_receiving(const struct tag *tag)
+{
+    return tag->used && !list_linked(&tag->listed);
 }
 
 /* Returns whether the tag was still there to be removed. */
@@ -114,7 +123,7 @@ static bool is_good(const struct tag_list *list, uint8_t operation, uint16_t ind
     case OPERATION_NONE:
         return true;
     case OPERATION_APPEND:
-        return index < list->places && !list->tags[list->next].used &&
+        return index < list->places && !is_receiving(&list->tags[list->next]) &&
                bytes == CONTROL_BYTES + sizeof(struct mlx5_wqe_tm_seg) +
                             sizeof(struct mlx5_wqe_data_seg);
     case OPERATION_REMOVE:

@@ -260,20 +260,66 @@ static void test_wrong_wqes(void **state)
     expect_matched(m, tag, 1, 1);
 }
 
-/* A place whose tag is still there is not given again. */
+/* A place whose tag is still there is given again, and the tag that was there is lost. */
 static void test_place_in_use(void **state)
 {
     struct matching *m = *state;
-    struct pair *p = &m->pair;
+    uint16_t wqe = rig_srq_receive(m->srq, &m->pair.there, 4096, 1000);
     uint16_t tag = add(m, 0, 1, ANY, 0, 100);
     m->next = 0xffff; /* names place 0 as the next, again */
     add(m, 0, 2, ANY, 0, 100);
     m->next = 5;
-    add(m, 0, 3, ANY, 0, 100);
+    add(m, ASKED, 3, ANY, 0, 100);
+    expect_operation(m, TAG_CQE_APPENDED, true, 0);
+    send(m, IBV_TMH_EAGER, 3, HEADER + 1);
+    expect_matched(m, tag, 3, 1);
+    send(m, IBV_TMH_EAGER, 2, HEADER + 1);
+    expect_matched(m, 1, 2, 1);
+    send(m, IBV_TMH_EAGER, 1, HEADER + 1);
+    expect_unexpected(m, TAG_CQE_UNEXPECTED, wqe, HEADER + 1);
+}
+
+/* But not while a message is coming in for it. */
+static void test_place_receiving(void **state)
+{
+    struct matching *m = *state;
+    struct pair *p = &m->pair;
+    struct packet first = first_packet(p);
+    add(m, 0, 3, ANY, 0, 10000);
+    m->next = 0xffff;
+    add(m, 0, 2, ANY, 0, 100);
+    put_header(p->near.bytes, IBV_TMH_EAGER, 3);
+    rig_run(p->rig);
+    responder_receive(&p->rig->nic, p->b->qp, &first, p->near.bytes);
+    expect_tag(m, MLX5_CQE_NO_PACKET, TAG_CQE_CONSUMED, 0, 0);
+    add(m, 0, 4, ANY, 0, 100);
     struct mlx5_cqe64 cqe = expect(p->far, MLX5_CQE_REQ_ERR);
     assert_int_equal(be16toh(cqe.wqe_counter), 2);
-    send(m, IBV_TMH_EAGER, 1, HEADER + 1);
-    expect_matched(m, tag, 1, 1);
+}
+
+/* A program that names the tag's own place, and has one tag at a time, gets what it expects. If it has more, the first is lost. */
+static void test_own_places(void **state)
+{
+    struct matching *m = *state;
+    uint16_t wqe = rig_srq_receive(m->srq, &m->pair.there, 4096, 1000);
+    for (uint32_t i = 0; i < 3; i++) {
+        m->next = 0xffff; /* names place 0, which it goes to */
+        add(m, ASKED, 10 + i, ANY, 0, 100);
+        expect_operation(m, TAG_CQE_APPENDED, true, 0);
+        send(m, IBV_TMH_EAGER, 10 + i, HEADER + 1);
+        expect_matched(m, 0, 10 + i, 1);
+    }
+    m->next = 0xffff;
+    for (uint32_t i = 0; i < 8; i++) {
+        add(m, ASKED, 20 + i, ANY, 0, 100);
+        expect_operation(m, TAG_CQE_APPENDED, true, 0);
+    }
+    for (uint32_t i = 1; i < 8; i++) {
+        send(m, IBV_TMH_EAGER, 20 + i, HEADER + 1);
+        expect_matched(m, (uint16_t)(i - 1), 20 + i, 1);
+    }
+    send(m, IBV_TMH_EAGER, 20, HEADER + 1);
+    expect_unexpected(m, TAG_CQE_UNEXPECTED, wqe, HEADER + 1);
 }
 
 /* Places are given again when their messages have come, as libmlx5 does: here two take turns. */
@@ -342,6 +388,8 @@ int main(void)
         MATCHING(test_not_ready),
         MATCHING(test_wrong_wqes),
         MATCHING(test_place_in_use),
+        MATCHING(test_place_receiving),
+        MATCHING(test_own_places),
         MATCHING(test_places_again),
         MATCHING(test_compressed_queue),
         MATCHING(test_elsewhere),
