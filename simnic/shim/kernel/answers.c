@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/mlx5_dc.h"
+#include "simnic/shim/kernel/paging.h"
 #include "simnic/shim/mmio/core_clock.h"
 #include "simnic/shim/process/process.h"
 
@@ -94,7 +96,10 @@ int answer_query_device_ex(const struct call *call)
                     .flags = IBV_TM_CAP_RC,
                     .max_ops = 32768,
                     .max_sge = 1},
-        .max_dm_size = 0,
+        .max_dm_size = DEVICE_MEMORY_BYTES,
+        .odp_caps = {.general_caps = PAGING_GENERAL,
+                     .per_transport_caps = {PAGING_RC, PAGING_UC, PAGING_UD}},
+        .xrc_odp_caps = PAGING_XRC,
     };
     if (response.base.max_srq == 0) {
         memset(&response.tm_caps, 0, sizeof(response.tm_caps));

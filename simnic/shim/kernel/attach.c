@@ -12,6 +12,7 @@
 #include "simnic/session/session.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/descriptors.h"
+#include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/events.h"
 #include "simnic/shim/kernel/mlx5_pages.h"
 #include "simnic/shim/mmio/core_clock.h"
@@ -109,6 +110,7 @@ static void after_fork_in_child(void)
     doorbells_forget();
     unknown_stores_forget();
     core_clock_forget();
+    device_memory_forget();
     service_forget();
     process_forget();
     descriptors_unlock();

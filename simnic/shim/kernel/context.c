@@ -11,6 +11,7 @@
 
 #include "simnic/shim/kernel/attach.h"
 #include "simnic/shim/kernel/descriptors.h"
+#include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/mlx5_pages.h"
 #include "simnic/shim/mmio/service.h"
 #include "simnic/shim/process/process.h"
@@ -187,6 +188,9 @@ int object_destroy(struct object *object)
     }
     if (object->thing) {
         destroy_thing(object->type, object->thing);
+    }
+    if (object->type == UVERBS_OBJECT_DM) {
+        device_memory_free(object);
     }
     if (object->mapping) {
         real.munmap(object->mapping, object->mapping_bytes);

@@ -20,10 +20,13 @@ struct object {
     uint64_t user_handle;
     uint64_t file_device, file_inode;         /* of an XRC domain that was opened through a file */
     uint64_t number;                          /* of a PD, an address handle, a page */
+    uint64_t bytes;                           /* of device memory */
     struct channel *completions;              /* of a CQ */
     uint32_t completion_events, async_events; /* that the program has read */
     void *mapping;                            /* of a region's dma-buf, */
     size_t mapping_bytes;                     /* unmapped with the region */
+    bool
+        fixed; /* a region that cannot be changed to other memory or access: dma-buf, device memory */
     struct object *parents[OBJECT_PARENTS];
     /* What ibv_query_qp tells back. */
     uint32_t cap[5];

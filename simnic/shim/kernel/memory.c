@@ -11,13 +11,14 @@
 #include <sys/stat.h>
 
 #include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/paging.h"
 #include "simnic/shim/process/process.h"
 #include "simnic/shim/process/real.h"
 
 #define ACCESS_KNOWN                                                                               \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                       \
-     IBV_ACCESS_RELAXED_ORDERING)
+     IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND)
 
 static uint32_t next_domain = 1;
 
@@ -50,7 +51,7 @@ int mlx5_query_pd(const struct call *call)
 }
 
 /* As ib_check_mr_access: remote write needs local write. */
-static bool access_makes_sense(uint32_t access)
+bool memory_access_makes_sense(uint32_t access)
 {
     if (access & ~(uint32_t)ACCESS_KNOWN) {
         return false;
@@ -59,36 +60,20 @@ static bool access_makes_sense(uint32_t access)
            access & IBV_ACCESS_LOCAL_WRITE;
 }
 
-/* A kernel before Linux 5.14 does not know the advice: it refuses a good page, too. */
-static bool is_known(int advice)
+/* mlx5_ib pins the pages, and fails if one is not there, or cannot be written to. So they get their memory
+ * here, as they would there: none is made later, under the first operations on it. With on-demand paging it is. */
+static int pin(uint64_t start, uint64_t bytes, uint32_t access)
 {
-    static uint8_t sample;
-    return madvise((void *)((uintptr_t)&sample & ~4095ull), 4096, advice) == 0;
+    return access & IBV_ACCESS_ON_DEMAND
+               ? 0
+               : paging_populate(start, bytes, access & IBV_ACCESS_LOCAL_WRITE);
 }
 
-/* mlx5_ib pins the pages, and fails if one is not there, or cannot be written to. So they get their memory
- * here, as they would there: none is made later, under the first operations on it. */
-static int populate(uint64_t start, uint64_t bytes, uint32_t access)
+/* The whole address space, as a region that is paged on demand. */
+static bool is_implicit(const struct ib_uverbs_reg_mr *request)
 {
-    uint64_t first = start & ~4095ull, last = (start + bytes + 4095) & ~4095ull;
-    if (start + bytes < start) {
-        return EINVAL;
-    }
-    if (bytes == 0) {
-        return 0;
-    }
-    /* msync fails with ENOMEM if the range has a hole, and touches nothing. */
-    if (msync((void *)(uintptr_t)first, last - first, MS_ASYNC) != 0) {
-        return errno == ENOMEM ? EFAULT : errno;
-    }
-    const int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-    if (madvise((void *)(uintptr_t)first, last - first, advice) == 0) {
-        return 0;
-    }
-    if (errno == ENOMEM || errno == EAGAIN) {
-        return ENOMEM;
-    }
-    return is_known(advice) ? EFAULT : 0;
+    return request->access_flags & IBV_ACCESS_ON_DEMAND && request->start == 0 &&
+           request->length == UINT64_MAX;
 }
 
 /* With nvidia-peermem, the kernel asks the drivers of other devices for memory that it cannot pin itself. Here, a
@@ -124,11 +109,15 @@ int verb_reg_mr(const struct call *call)
     if (result) {
         return result;
     }
-    if (!access_makes_sense(request.access_flags) ||
+    if (!memory_access_makes_sense(request.access_flags) ||
         (request.start & 4095) != (request.hca_va & 4095)) {
         return request.access_flags & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
     }
-    result = populate(request.start, request.length, request.access_flags);
+    if (is_implicit(&request) ? request.hca_va != 0
+                              : request.start + request.length < request.start) {
+        return EINVAL;
+    }
+    result = pin(request.start, request.length, request.access_flags);
     if (result && result != EFAULT) {
         return result;
     }
@@ -188,7 +177,7 @@ int verb_reg_dmabuf_mr(const struct call *call)
     if (!domain) {
         return ENOENT;
     }
-    if (!access_makes_sense(access) || (offset & 4095) != (address & 4095)) {
+    if (!memory_access_makes_sense(access) || (offset & 4095) != (address & 4095)) {
         return access & ~(uint32_t)ACCESS_KNOWN ? EOPNOTSUPP : EINVAL;
     }
     struct memory_key *key = key_create(&process.nic, KEY_REGION, (uint32_t)domain->number);
@@ -206,6 +195,7 @@ int verb_reg_dmabuf_mr(const struct call *call)
     key->bytes = bytes;
     key->address = access & ACCESS_ZERO_BASED ? 0 : address;
     object_use(object, domain);
+    object->fixed = true;
     attribute_out_handle(call, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, object->handle);
     result = attribute_out32(call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, key->key);
     return result ? result : attribute_out32(call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, key->key);
@@ -230,19 +220,19 @@ int verb_rereg_mr(const struct call *call)
         !(domain = object_find(call->context, UVERBS_OBJECT_PD, request.pd_handle))) {
         return EINVAL;
     }
-    if (flags & IBV_REREG_MR_CHANGE_ACCESS && !access_makes_sense(request.access_flags)) {
+    if (flags & IBV_REREG_MR_CHANGE_ACCESS && !memory_access_makes_sense(request.access_flags)) {
         return EINVAL;
     }
     bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-    if (object->mapping && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
-        return EOPNOTSUPP; /* as mlx5_ib says of a dma-buf */
+    if (object->fixed && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
+        return EOPNOTSUPP;
     }
     if (moves && ((request.start & 4095) != (request.hca_va & 4095) || request.length == 0)) {
         return EINVAL;
     }
     if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
-        result = populate(moves ? request.start : key->start, moves ? request.length : key->bytes,
-                          flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
+        result = pin(moves ? request.start : key->start, moves ? request.length : key->bytes,
+                     flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
         if (result) {
             return result;
         }

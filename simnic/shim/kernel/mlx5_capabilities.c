@@ -5,10 +5,14 @@
 
 #include "simnic/nic/nic.h"
 #include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/mlx5_devx.h"
+#include "simnic/shim/kernel/paging.h"
 
 /* The modifier: bit 0 says whether those are asked for that are set, or those that could be. Here they are the same. */
 #define GENERAL 0x00u
+#define PAGING 0x02u
+#define FLOW_TABLES 0x07u
 #define DEVICE_MEMORY 0x0fu
 
 struct answer {
@@ -27,9 +31,38 @@ static void general(uint32_t *c)
     devx_set_field(c, 0x9b, 5, log_of(NIC_MAX_QUEUE_PAIRS));
     devx_set_field(c, 0x122, 1, 1); /* qpc_extension: DCI streams can be reset */
     devx_set_field(c, 0x151, 1, 1); /* rts2rts_qp_udp_sport */
+    devx_set_field(c, 0x1a8, 1, 1); /* device_memory */
     devx_set_field(c, 0x21a, 1, 1); /* dct */
     devx_set_field(c, 0x21d, 1, 1); /* roce */
     devx_set_field(c, 0x21e, 1, 1); /* atomic */
+    devx_set_field(c, 0x227, 1, 1); /* pg: on-demand paging */
+}
+
+/* The verbs' bits are the PRM's, in the other order. */
+static void paging_of(uint32_t *c, uint32_t at, uint32_t supported)
+{
+    for (uint32_t bit = 0; bit < 6; bit++) {
+        devx_set_field(c, at + bit, 1, supported >> bit & 1);
+    }
+}
+
+static void paging(uint32_t *c)
+{
+    paging_of(c, 0x080, PAGING_RC);
+    paging_of(c, 0x0a0, PAGING_UC);
+    paging_of(c, 0x0c0, PAGING_UD);
+    paging_of(c, 0x0e0, PAGING_XRC);
+    paging_of(c, 0x100, PAGING_DC);
+}
+
+static void device_memory(uint32_t *c)
+{
+    devx_set_field(c, 0x00, 1, 1);                                    /* memic */
+    devx_set_field(c, 0x2b, 5, 6);                                    /* log_min_memic_alloc_size */
+    devx_set_field(c, 0x38, 8, DEVICE_MEMORY_LOG_ALIGNMENT_MOST - 6); /* in units of 64 bytes */
+    devx_set_field(c, 0x80, 32,
+                   DEVICE_MEMORY_BYTES / DEVICE_MEMORY_PAGE_BYTES); /* memic_bar_size */
+    devx_set_field(c, 0xa0, 32, DEVICE_MEMORY_BYTES);               /* max_memic_size */
 }
 
 int devx_query_capabilities(const struct devx_command *command)
@@ -39,7 +72,13 @@ int devx_query_capabilities(const struct devx_command *command)
     case GENERAL:
         general(answer.capability);
         break;
-    case DEVICE_MEMORY: /* none */
+    case FLOW_TABLES: /* none */
+        break;
+    case PAGING:
+        paging(answer.capability);
+        break;
+    case DEVICE_MEMORY:
+        device_memory(answer.capability);
         break;
     default:
         return devx_refuse(command, DEVX_BAD_PARAMETER);

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "simnic/shim/kernel/attach.h"
 #include "simnic/shim/kernel/context.h"
+#include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/verbs.h"
 #include "simnic/shim/mmio/core_clock.h"
 #include "simnic/shim/mmio/doorbells.h"
@@ -64,6 +66,8 @@ int pages_open(void)
     process.page_memory = memory;
     process.page_used[0] = true; /* page 0 would be offset 0, which means no page */
     process.page_used[CORE_CLOCK_PAGE] = process.page_used[CLOCK_INFO_PAGE] = true;
+    memset(&process.page_used[DEVICE_MEMORY_FIRST_PAGE], true,
+           DEVICE_MEMORY_END_PAGE - DEVICE_MEMORY_FIRST_PAGE);
     return 0;
 }
 
@@ -131,29 +135,32 @@ static void *map_memory(void *address, size_t bytes, int protection, int flags, 
     return memory;
 }
 
-static bool is_page_in_use(size_t page)
+static bool may_map(const struct context *context, size_t page, size_t bytes)
 {
     process_lock();
-    bool used = page > 0 && page < NIC_MAX_PAGES && process.page_used[page];
+    bool may = device_memory_has_page(page) ? device_memory_may_map(context, page, bytes)
+                                            : page > 0 && page < NIC_MAX_PAGES &&
+                                                  process.page_used[page] && bytes <= NIC_UAR_BYTES;
     process_unlock();
-    return used;
+    return may;
 }
 
-/* mlx5_ib maps one page at a time, shared, that it has given out. */
-static int check(size_t bytes, int flags, off_t offset)
+/* mlx5_ib maps one page at a time, shared, that it has given out; or all of an allocation of device
+ * memory. */
+static int check(const struct context *context, size_t bytes, int flags, off_t offset)
 {
     bool shared = (flags & MAP_TYPE) == MAP_SHARED || (flags & MAP_TYPE) == MAP_SHARED_VALIDATE;
     if (bytes > SIZE_MAX - NIC_UAR_BYTES) {
         return ENOMEM; /* as of any file */
     }
-    if (bytes == 0 || bytes > NIC_UAR_BYTES || offset % NIC_UAR_BYTES || !shared) {
+    if (bytes == 0 || offset % NIC_UAR_BYTES || !shared) {
         return EINVAL;
     }
     int attached = process_attach(); /* a forked child has not yet */
     if (attached) {
         return attached;
     }
-    return is_page_in_use((size_t)offset / NIC_UAR_BYTES) ? 0 : EINVAL;
+    return may_map(context, (size_t)offset / NIC_UAR_BYTES, bytes) ? 0 : EINVAL;
 }
 
 static void *fail(int error)
@@ -162,11 +169,28 @@ static void *fail(int error)
     return MAP_FAILED;
 }
 
+/* Has those know of a mapping who are concerned with its page. Returns false if there is no memory. */
+static bool note(void *memory, size_t page, size_t bytes)
+{
+    if (device_memory_has_page(page)) {
+        process_lock();
+        bool noted = device_memory_map(memory, page, bytes);
+        process_unlock();
+        return noted;
+    }
+    if (!core_clock_is_page(page)) {
+        doorbells_map((uint32_t)page, memory);
+        return true;
+    }
+    return page != CORE_CLOCK_PAGE || core_clock_map(memory);
+}
+
 /* Programs only write to doorbell pages. No child shares them, as it shares none of a kernel's
  * mappings of registers. */
-void *pages_map(void *address, size_t bytes, int protection, int flags, off_t offset)
+void *pages_map(const struct context *context, void *address, size_t bytes, int protection,
+                int flags, off_t offset)
 {
-    int error = check(bytes, flags, offset);
+    int error = check(context, bytes, flags, offset);
     if (error) {
         return fail(error);
     }
@@ -180,9 +204,7 @@ void *pages_map(void *address, size_t bytes, int protection, int flags, off_t of
         return memory;
     }
     madvise(memory, bytes, MADV_DONTFORK);
-    if (!core_clock_is_page(page)) {
-        doorbells_map((uint32_t)page, memory);
-    } else if (page == CORE_CLOCK_PAGE && !core_clock_map(memory)) {
+    if (!note(memory, page, bytes)) {
         real.munmap(memory, bytes);
         return fail(ENOMEM);
     }
@@ -193,4 +215,5 @@ void pages_unmap(const void *address, size_t bytes)
 {
     doorbells_unmap(address, bytes);
     core_clock_unmap(address, bytes);
+    device_memory_unmap(address, bytes);
 }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct context;
+
 /* Makes the file and our own mapping of it. Returns 0 or an errno. */
 int pages_open(void);
 
@@ -19,7 +21,8 @@ int pages_open_file(void);
 
 /* The program's mmap() of a device's descriptor. Returns MAP_FAILED with errno. Without the
  * lock. */
-void *pages_map(void *address, size_t bytes, int protection, int flags, off_t offset);
+void *pages_map(const struct context *context, void *address, size_t bytes, int protection,
+                int flags, off_t offset);
 /* The program unmaps what is at an address. Without the lock. */
 void pages_unmap(const void *address, size_t bytes);
 

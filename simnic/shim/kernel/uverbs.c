@@ -136,10 +136,9 @@ static int destroy_page(const struct call *call)
     return destroy(call, MLX5_IB_OBJECT_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
 }
 
-static int advise_mr(const struct call *call)
+static int free_device_memory(const struct call *call)
 {
-    (void)call; /* there is nothing to prefetch */
-    return 0;
+    return destroy(call, UVERBS_OBJECT_DM, UVERBS_ATTR_FREE_DM_HANDLE);
 }
 
 #define METHOD(object, method) ((uint32_t)(object) << 16 | (method))
@@ -160,7 +159,13 @@ static const struct command methods[] = {
     {METHOD(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY), "PD_QUERY", mlx5_query_pd},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY), "MR_DESTROY", destroy_mr, true},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR), "QUERY_MR", verb_query_mr},
-    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", advise_mr},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", verb_advise_mr},
+    {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG), "DM_MR_REG", verb_reg_device_memory_mr},
+    {METHOD(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC), "DM_ALLOC", verb_alloc_device_memory},
+    {METHOD(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE), "DM_FREE", free_device_memory},
+    {METHOD(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY), "DM_QUERY", mlx5_query_device_memory},
+    {METHOD(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR), "DM_MAP_OP_ADDR",
+     mlx5_map_device_memory_operation},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR), "REG_DMABUF_MR", verb_reg_dmabuf_mr},
     {METHOD(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY), "MW_DESTROY", destroy_mw, true},
     {METHOD(UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY), "AH_DESTROY", destroy_ah, true},

@@ -12,6 +12,13 @@ int verb_reg_dmabuf_mr(const struct call *call);
 int verb_rereg_mr(const struct call *call);
 int verb_query_mr(const struct call *call);
 int verb_alloc_mw(const struct call *call);
+/* As ib_check_mr_access: remote write needs local write, and nothing is asked for that is not known. */
+bool memory_access_makes_sense(uint32_t access);
+
+/* device_memory.c, paging.c */
+int verb_alloc_device_memory(const struct call *call);
+int verb_reg_device_memory_mr(const struct call *call);
+int verb_advise_mr(const struct call *call);
 
 /* queues.c: completion queues, shared receive queues */
 int verb_create_channel(const struct call *call);
@@ -34,8 +41,10 @@ int verb_create_ah(const struct call *call);
 int verb_attach_multicast(const struct call *call);
 int verb_detach_multicast(const struct call *call);
 
-/* mlx5_ib's own: memory.c, mlx5_pages.c, mlx5_devx.c */
+/* mlx5_ib's own: memory.c, device_memory.c, mlx5_pages.c, mlx5_devx.c */
 int mlx5_query_pd(const struct call *call);
+int mlx5_query_device_memory(const struct call *call);
+int mlx5_map_device_memory_operation(const struct call *call);
 int mlx5_alloc_page(const struct call *call);
 int mlx5_devx_command(const struct call *call);
 int mlx5_devx_modify(const struct call *call);

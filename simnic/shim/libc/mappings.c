@@ -21,8 +21,9 @@ static void *map(void *address, size_t bytes, int protection, int flags, int fd,
         flags & MAP_ANONYMOUS || !descriptors_is_virtual(fd) ? NULL : descriptors_get(fd);
     if (file && file->kind == DESCRIPTOR_UVERBS) {
         const struct context *context = file->thing;
-        void *memory =
-            context->unplugged ? MAP_FAILED : pages_map(address, bytes, protection, flags, offset);
+        void *memory = context->unplugged
+                           ? MAP_FAILED
+                           : pages_map(context, address, bytes, protection, flags, offset);
         int error = context->unplugged ? EIO : errno;
         descriptors_put(file);
         errno = error;
