@@ -104,6 +104,10 @@ void cq_fire(struct nic *nic, struct completion_queue *cq)
 static uint8_t place_inline(const struct completion_queue *cq, const struct cqe *cqe,
                             uint8_t *bytes)
 {
+    static const uint8_t zeros[64];
+    if (cq->pads && cqe->inline_bytes <= 32) {
+        dma_copy(cq_entry(cq, cq->producer) - 64, zeros, sizeof(zeros));
+    }
     if (!cqe->inline_bytes) {
         return 0;
     }

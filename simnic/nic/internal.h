@@ -215,7 +215,6 @@ bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome);
 bool nic_search(struct nic *nic); /* if it is time; returns whether it was */
 uint64_t nic_search_due_ns(const struct nic *nic);
 
-struct queue_pair *qp_find(struct nic *nic, uint32_t qpn);
 /* A fatal error of the QP: it goes to the error state, and what was not completed is flushed. */
 void qp_fail(struct nic *nic, struct queue_pair *qp);
 /* An asynchronous event, EVENT_; none of a DCT. */

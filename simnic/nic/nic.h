@@ -21,6 +21,8 @@
 #include "simnic/session/rails.h"
 
 #define NIC_MAX_QUEUE_PAIRS 65536u
+#define NIC_LOG_RESERVED_NUMBERS 6u /* QPNs are reserved by blocks of so many */
+#define NIC_RESERVED_NUMBERS (1u << NIC_LOG_RESERVED_NUMBERS)
 #define NIC_MAX_COMPLETION_QUEUES 65536u
 #define NIC_MAX_SHARED_RECEIVE_QUEUES 16384u
 #define NIC_MAX_KEYS (1u << 20)
@@ -95,6 +97,7 @@ struct completion_queue {
     uint8_t *record; /* doorbell record: consumer index, arm */
     uint32_t entries;
     uint32_t entry_bytes; /* 64 or 128 */
+    bool pads;            /* an entry of 128 bytes is written whole, even if 64 say everything */
     uint32_t producer;
     uint32_t consumer;       /* as last read; the program may have polled more since */
     uint32_t last_solicited; /* producer index after the last solicited or failed completion */
@@ -360,7 +363,8 @@ struct nic {
     uint32_t key_count, key_next;
     struct queue_pair **queue_pairs;
     uint32_t queue_pair_next;
-    void **completion_queues, **shared_receive_queues; /* by number */
+    bool reserved_numbers[NIC_MAX_QUEUE_PAIRS / NIC_RESERVED_NUMBERS]; /* blocks of QPNs */
+    void **completion_queues, **shared_receive_queues;                 /* by number */
     uint32_t completion_queue_last, shared_receive_queue_last;
     /* The host has a look at doorbells after each store: none is overwritten before it is seen, as far as the host
      * can tell. */
@@ -423,7 +427,12 @@ bool tags_create(struct shared_receive_queue *srq, uint32_t places);
 
 /* ---- qp.c ---- */
 struct queue_pair *qp_create(struct nic *nic);
+struct queue_pair *qp_find(struct nic *nic, uint32_t qpn); /* NULL: there is none */
 void qp_destroy(struct nic *nic, struct queue_pair *qp);
+/* Takes a block of NIC_RESERVED_NUMBERS numbers, which no QP gets until they are given back, and returns the first; 0 if there is none
+ * that is free. */
+uint32_t qp_reserve_numbers(struct nic *nic);
+void qp_release_numbers(struct nic *nic, uint32_t first);
 /* Has the QP ring at its page. Call it once type, rail and page are set. */
 void qp_attach_page(struct nic *nic, struct queue_pair *qp);
 /* Where the packets of a QP go that are sent so: a rail, or PACKET_NO_RAIL. */

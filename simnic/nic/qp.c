@@ -38,7 +38,8 @@ struct queue_pair *qp_create(struct nic *nic)
      * not reach the next. */
     for (uint32_t tried = 0; tried < NIC_MAX_QUEUE_PAIRS; tried++) {
         uint32_t index = nic->queue_pair_next++ % NIC_MAX_QUEUE_PAIRS;
-        if (index < FIRST_INDEX || nic->queue_pairs[index]) {
+        if (index < FIRST_INDEX || nic->queue_pairs[index] ||
+            nic->reserved_numbers[index / NIC_RESERVED_NUMBERS]) {
             continue;
         }
         struct queue_pair *qp = calloc(1, sizeof(*qp));
@@ -58,6 +59,40 @@ struct queue_pair *qp_create(struct nic *nic)
         return qp;
     }
     return NULL;
+}
+
+/* ---- reserved numbers ---- */
+
+static bool is_block_free(const struct nic *nic, uint32_t block)
+{
+    if (nic->reserved_numbers[block]) {
+        return false;
+    }
+    for (uint32_t i = 0; i < NIC_RESERVED_NUMBERS; i++) {
+        if (nic->queue_pairs[block * NIC_RESERVED_NUMBERS + i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t qp_reserve_numbers(struct nic *nic)
+{
+    const uint32_t slot = nic->fabric ? nic->fabric->slot : 0;
+    /* From the last block on downwards: queue pairs get their numbers upwards. Half of all is left to them. */
+    const uint32_t blocks = NIC_MAX_QUEUE_PAIRS / NIC_RESERVED_NUMBERS;
+    for (uint32_t block = blocks - 1; block >= blocks / 2; block--) {
+        if (is_block_free(nic, block)) {
+            nic->reserved_numbers[block] = true;
+            return slot << QPN_SLOT_SHIFT | block * NIC_RESERVED_NUMBERS;
+        }
+    }
+    return 0;
+}
+
+void qp_release_numbers(struct nic *nic, uint32_t first)
+{
+    nic->reserved_numbers[(first & QPN_INDEX_MASK) / NIC_RESERVED_NUMBERS] = false;
 }
 
 void qp_attach_page(struct nic *nic, struct queue_pair *qp)

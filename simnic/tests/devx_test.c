@@ -37,6 +37,7 @@ static void test_capabilities(void **state)
     assert_int_equal(be32toh(now.words[4 + 0x80 / 32]) & 0x1f, 16); /* log_max_qp */
     assert_int_equal(ask(w, QUERY_HCA_CAP, 0xf << 1 | 1, &memory), 0);
     assert_int_equal(status_of(&memory), 0);
+    assert_int_equal(memory.words[4] & htobe32(1u << 31), htobe32(1u << 31)); /* memic */
     /* Atomic operations on device memory: an adapter may have none. */
     assert_int_equal(memory.words[20], 0);
 }
@@ -134,6 +135,76 @@ static void test_no_udp(void **state)
     assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+static void test_query_port(void **state)
+{
+    struct world *w = *state;
+    struct mlx5dv_port port;
+    memset(&port, 0xee, sizeof(port));
+    assert_int_equal(mlx5dv_query_port(w->context, 1, &port), 0);
+    assert_int_equal(port.flags, 0); /* the adapter is not in switchdev mode */
+    assert_int_equal(port.vport_steering_icm_rx, 0);
+    assert_int_equal(mlx5dv_query_port(w->context, 2, &port), EINVAL);
+}
+
+#define MANY 1000u
+
+static int order(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* No queue pair gets a reserved number, and no number is given twice. */
+static void test_reserved_numbers(void **state)
+{
+    struct world *w = *state;
+    static uint32_t numbers[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        assert_int_equal(mlx5dv_reserved_qpn_alloc(w->context, &numbers[i]), 0);
+        assert_int_not_equal(numbers[i], 0);
+    }
+    qsort(numbers, MANY, sizeof(numbers[0]), order);
+    for (uint32_t i = 1; i < MANY; i++) {
+        assert_int_not_equal(numbers[i], numbers[i - 1]);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        struct ibv_qp *qp = world_queue_pair(w, IBV_QPT_RC);
+        uint32_t number = qp->qp_num;
+        assert_null(bsearch(&number, numbers, MANY, sizeof(number), order));
+        assert_int_equal(ibv_destroy_qp(qp), 0);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        assert_int_equal(mlx5dv_reserved_qpn_dealloc(w->context, numbers[i]), 0);
+    }
+    /* A range that the adapter does not give, and a kind of object that it does not have */
+    uint32_t command[8] = {htobe32(0xa00u << 16), htobe32(0x2c), 0, htobe32(3u << 24)}, answer[4];
+    assert_null(
+        mlx5dv_devx_obj_create(w->context, command, sizeof(command), answer, sizeof(answer)));
+    assert_int_equal(errno, EREMOTEIO);
+    command[1] = htobe32(0x7f);
+    assert_null(
+        mlx5dv_devx_obj_create(w->context, command, sizeof(command), answer, sizeof(answer)));
+    assert_int_equal(be32toh(answer[0]) >> 24, BAD_PARAMETER);
+    command[0] = htobe32(0x802u << 16); /* ALLOC_UAR makes no object */
+    assert_null(
+        mlx5dv_devx_obj_create(w->context, command, sizeof(command), answer, sizeof(answer)));
+    assert_int_equal(errno, EINVAL);
+}
+
+static void test_map_address(void **state)
+{
+    struct world *w = *state;
+    struct ibv_qp *qp = world_queue_pair(w, IBV_QPT_RC);
+    struct ibv_ah_attr a = world_address(w);
+    struct ibv_ah *address = ibv_create_ah(w->domain, &a);
+    assert_non_null(address);
+    assert_int_equal(mlx5dv_map_ah_to_qp(address, qp->qp_num + 12345), EINVAL);
+    assert_int_equal(mlx5dv_map_ah_to_qp(address, qp->qp_num), 0);
+    assert_int_equal(mlx5dv_map_ah_to_qp(address, qp->qp_num), 0); /* it has one: nothing happens */
+    assert_int_equal(ibv_destroy_qp(qp), 0);
+    assert_int_equal(ibv_destroy_ah(address), 0); /* and the mapping with it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +213,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_query_queue_pair, world_set_up, world_tear_down),
         cmocka_unit_test_setup_teardown(test_udp_source_port, world_set_up, world_tear_down),
         cmocka_unit_test_setup_teardown(test_no_udp, world_set_up, world_tear_down),
+        cmocka_unit_test_setup_teardown(test_query_port, world_set_up, world_tear_down),
+        cmocka_unit_test_setup_teardown(test_reserved_numbers, world_set_up, world_tear_down),
+        cmocka_unit_test_setup_teardown(test_map_address, world_set_up, world_tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("DevX", tests, NULL, NULL);

@@ -46,6 +46,38 @@ static void test_owner_bits(void **state)
     }
 }
 
+/* A CQ that pads writes the first half of an entry, too, unless it has data there. */
+static void test_padding(void **state)
+{
+    struct pair *p = *state;
+    use_cq(p, 8, 128);
+    p->a->qp->scatter_requests_to_cqe = true;
+    for (uint32_t pads = 0; pads < 2; pads++) {
+        static const uint32_t sizes[] = {8, 60};
+        p->cq->cq->pads = pads;
+        for (uint32_t i = 0; i < 2; i++) {
+            uint8_t *entry = p->cq->cq->buffer + (size_t)(p->cq->consumer % 8) * 128;
+            memset(entry, 0xaa, 64);
+            rig_rdma(p->a, MLX5_OPCODE_RDMA_READ, SIGNALLED, &p->near, sizes[i], &p->there);
+            expect(p->cq, MLX5_CQE_REQ);
+            if (i == 1) {
+                assert_memory_equal(entry, p->there.bytes, sizes[i]);
+                continue;
+            }
+            for (uint32_t at = 0; at < 64; at++) {
+                assert_int_equal(entry[at], pads ? 0 : 0xaa);
+            }
+        }
+        for (uint32_t i = 0; i < 2; i++) { /* without data */
+            uint8_t *entry = p->cq->cq->buffer + (size_t)(p->cq->consumer % 8) * 128;
+            memset(entry, 0xaa, 64);
+            expect_sent(p->cq, p->a, complete_one(p));
+            assert_int_equal(entry[0], pads ? 0 : 0xaa);
+            assert_int_equal(entry[63], pads ? 0 : 0xaa);
+        }
+    }
+}
+
 /* Several at once, up to the last place. */
 static void test_full(void **state)
 {
@@ -385,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_owner_bits),
+        TEST(test_padding),
         TEST(test_full),
         TEST(test_scatter_to_cqe),
         TEST(test_scatter_too_small),

@@ -9,6 +9,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,8 +111,9 @@ int answer_query_device_ex(const struct call *call)
                           .supported_format = MLX5_IB_CQE_RES_FORMAT_HASH |
                                               MLX5_IB_CQE_RES_FORMAT_CSUM |
                                               MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX},
-        .flags =
-            MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP | MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT,
+        .flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP |
+                 MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD |
+                 MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT,
         .dci_streams_caps = {MLX5_DC_LOG_STREAMS, MLX5_DC_LOG_FAILED_STREAMS},
     };
     int result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
@@ -158,6 +160,16 @@ int answer_query_port(const struct call *call)
         put_infiniband(call->context->rail, &response.legacy_resp);
     }
     return attribute_out(call, UVERBS_ATTR_QUERY_PORT_RESP, &response, sizeof(response));
+}
+
+/* What is special to an adapter in switchdev mode, which this one is not in: so all is zero. */
+int mlx5_query_port(const struct call *call)
+{
+    struct mlx5_ib_uapi_query_port response = {0};
+    if (attribute_number(call, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, 0) != RAIL_PORT) {
+        return EINVAL;
+    }
+    return attribute_out(call, MLX5_IB_ATTR_QUERY_PORT, &response, sizeof(response));
 }
 
 /* What mlx5_ib tells libmlx5 when it opens a device, or imports a context that is open. */

@@ -7,6 +7,7 @@
 /* Each answers one query of a context; returns 0 or an errno. */
 int answer_query_device(const struct call *call);
 int answer_query_device_ex(const struct call *call);
+int mlx5_query_port(const struct call *call);
 int answer_query_port(const struct call *call);
 int answer_get_context(const struct call *call);
 int answer_query_context(const struct call *call);

@@ -189,6 +189,9 @@ int object_destroy(struct object *object)
     if (object->thing) {
         destroy_thing(object->type, object->thing);
     }
+    if (object->release) {
+        object->release(object);
+    }
     if (object->type == UVERBS_OBJECT_DM) {
         device_memory_free(object);
     }

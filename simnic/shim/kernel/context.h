@@ -27,6 +27,8 @@ struct object {
     size_t mapping_bytes;                     /* unmapped with the region */
     bool
         fixed; /* a region that cannot be changed to other memory or access: dma-buf, device memory */
+    void (*release)(
+        const struct object *object); /* of a DevX object: destroys what it stands for */
     struct object *parents[OBJECT_PARENTS];
     /* What ibv_query_qp tells back. */
     uint32_t cap[5];

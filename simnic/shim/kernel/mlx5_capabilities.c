@@ -14,6 +14,7 @@
 #define PAGING 0x02u
 #define FLOW_TABLES 0x07u
 #define DEVICE_MEMORY 0x0fu
+#define GENERAL_MORE 0x20u
 
 struct answer {
     uint32_t status, syndrome, reserved[2];
@@ -27,6 +28,7 @@ static uint32_t log_of(uint32_t power)
 
 static void general(uint32_t *c)
 {
+    devx_set_field(c, 0x20, 1, 1);  /* hca_cap_2 */
     devx_set_field(c, 0x88, 8, 15); /* log_max_qp_sz */
     devx_set_field(c, 0x9b, 5, log_of(NIC_MAX_QUEUE_PAIRS));
     devx_set_field(c, 0x122, 1, 1); /* qpc_extension: DCI streams can be reset */
@@ -36,6 +38,14 @@ static void general(uint32_t *c)
     devx_set_field(c, 0x21d, 1, 1); /* roce */
     devx_set_field(c, 0x21e, 1, 1); /* atomic */
     devx_set_field(c, 0x227, 1, 1); /* pg: on-demand paging */
+    const uint64_t objects = 1ull << DEVX_OBJECT_RESERVED_QPN | 1ull << DEVX_OBJECT_AV_QP_MAPPING;
+    devx_set_field(c, 0x400, 32, (uint32_t)(objects >> 32)); /* general_obj_types */
+    devx_set_field(c, 0x420, 32, (uint32_t)objects);
+}
+
+static void general_more(uint32_t *c)
+{
+    devx_set_field(c, 0x93, 5, NIC_LOG_RESERVED_NUMBERS); /* log_reserved_qpn_granularity */
 }
 
 /* The verbs' bits are the PRM's, in the other order. */
@@ -71,6 +81,9 @@ int devx_query_capabilities(const struct devx_command *command)
     switch (command->modifier >> 1) {
     case GENERAL:
         general(answer.capability);
+        break;
+    case GENERAL_MORE:
+        general_more(answer.capability);
         break;
     case FLOW_TABLES: /* none */
         break;

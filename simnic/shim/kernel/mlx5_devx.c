@@ -13,20 +13,25 @@
 #define QUERY_HCA_CAP 0x100u
 #define RTS2RTS_QP 0x505u
 #define QUERY_QP 0x50bu
+#define CREATE_GENERAL_OBJECT 0xa00u
 
 struct rule {
     uint16_t opcode;
-    uint16_t
-        object; /* what it is about: a type of uverbs_default_objects, or of the driver's; 0: nothing */
+    uint16_t object; /* type of what it is about, as in uverbs_default_objects; 0: nothing */
     int (*run)(const struct devx_command *command);
 };
 
-/* About nothing: DEVX_OTHER. The kernel lets no others through (devx_is_general_cmd). */
+/* DEVX_OTHER: about nothing. The kernel lets no others through (devx_is_general_cmd). */
 static const struct rule general[] = {
     {QUERY_HCA_CAP, 0, devx_query_capabilities},
 };
 
-/* About an object that there is. */
+/* DEVX_OBJ_CREATE: each makes an object, whose handle the program gets. */
+static const struct rule creating[] = {
+    {CREATE_GENERAL_OBJECT, 0, devx_create_general_object},
+};
+
+/* DEVX_OBJ_MODIFY and DEVX_OBJ_QUERY: about an object that there is. */
 static const struct rule modifying[] = {
     {RTS2RTS_QP, UVERBS_OBJECT_QP, devx_modify_queue_pair},
 };
@@ -54,6 +59,15 @@ int devx_refuse(const struct devx_command *command, uint32_t status)
     uint32_t answer[4] = {htobe32(status << 24)};
     int result = devx_answer(command, answer, sizeof(answer));
     return result ? result : EREMOTEIO;
+}
+
+struct object *devx_create_object(const struct devx_command *command)
+{
+    struct object *object = object_create(command->call->context, MLX5_IB_OBJECT_DEVX_OBJ);
+    if (object) {
+        attribute_out_handle(command->call, command->handle, object->handle);
+    }
+    return object;
 }
 
 uint32_t devx_field(const uint32_t *words, uint32_t at, uint32_t bits)
@@ -101,6 +115,15 @@ int mlx5_devx_command(const struct call *call)
     struct devx_command command = {
         .call = call, .in = MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, .out = MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT};
     return run(&command, general, COUNT(general));
+}
+
+int mlx5_devx_create(const struct call *call)
+{
+    struct devx_command command = {.call = call,
+                                   .in = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
+                                   .out = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT,
+                                   .handle = MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE};
+    return run(&command, creating, COUNT(creating));
 }
 
 int mlx5_devx_modify(const struct call *call)

@@ -1,7 +1,7 @@
 /* mlx5_devx.h: device commands (DevX): what a program that knows the PRM sends to the adapter past the verbs. mlx5_devx.c has the table
  * of them. Each has a function in a file of its subject:
  *
- *   mlx5_capabilities.c      what the adapter can do
+ *   mlx5_capabilities.c          what the adapter can do
  *   mlx5_queue_pair_commands.c   changing and asking queue pairs
  *   mlx5_general_objects.c   objects that have no verbs
  *
@@ -38,12 +38,20 @@ int devx_answer(const struct devx_command *command, const void *answer, size_t b
 /* The adapter refuses the command, and nothing has changed. Returns the errno, as the kernel's since Linux 5.18: the answer says why. */
 int devx_refuse(const struct devx_command *command, uint32_t status);
 
+/* Makes an object of DevX, and tells its handle. Its `release` may be set. Returns NULL if there is no memory. */
+struct object *devx_create_object(const struct devx_command *command);
+
 /* A field of a command or of an answer, `bits` wide (at most 32), which no word boundary cuts. */
 uint32_t devx_field(const uint32_t *words, uint32_t at, uint32_t bits);
 void devx_set_field(uint32_t *words, uint32_t at, uint32_t bits, uint32_t value);
 
 /* ---- mlx5_capabilities.c ---- */
 int devx_query_capabilities(const struct devx_command *command);
+
+/* ---- mlx5_general_objects.c ---- */
+#define DEVX_OBJECT_RESERVED_QPN 0x2cu
+#define DEVX_OBJECT_AV_QP_MAPPING 0x3au
+int devx_create_general_object(const struct devx_command *command);
 
 /* ---- mlx5_queue_pair_commands.c ---- */
 int devx_modify_queue_pair(const struct devx_command *command);

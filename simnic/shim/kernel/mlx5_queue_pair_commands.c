@@ -42,8 +42,9 @@ struct modification {
 /* RoCE v2 alone has UDP, and only connected queue pairs an address of their own. */
 static bool has_udp(const struct context *context, const struct queue_pair *qp)
 {
-    const struct rail_gid *gid = &rails[context->rail].gid[qp->attributes.way.gid_index];
-    return (qp->type == TYPE_RC || qp->type == TYPE_UC) && gid->type == RAIL_GID_ROCE_V2;
+    const struct rail_gid gid =
+        rail_gid(process.fabric.link, context->rail, qp->attributes.way.gid_index % RAIL_GID_COUNT);
+    return (qp->type == TYPE_RC || qp->type == TYPE_UC) && gid.type == RAIL_GID_ROCE_V2;
 }
 
 int devx_modify_queue_pair(const struct devx_command *command)

@@ -83,6 +83,13 @@ int verb_create_cq(const struct call *call)
         attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2) {
         return EINVAL;
     }
+    if (driver.flags & ~(uint32_t)(MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD |
+                                   MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) {
+        return EINVAL;
+    }
+    if (driver.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD && driver.cqe_size != 128) {
+        return EOPNOTSUPP;
+    }
     if (driver.cqe_comp_en == 1 && !is_response_format(driver.cqe_comp_res_format)) {
         return EINVAL;
     }
@@ -112,6 +119,7 @@ int verb_create_cq(const struct call *call)
     cq->entries = power_of_two_at_least((uint32_t)entries + 1);
     cq->entry_bytes = driver.cqe_size;
     cq->blind = fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_BLIND_MINIS);
+    cq->pads = driver.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
     cq->owner = object;
     /* A program may arm with zero first, which is what its record holds. So the record gets a value
      * with which no program arms. */

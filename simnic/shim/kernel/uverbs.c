@@ -131,6 +131,11 @@ static int destroy_xrcd(const struct call *call)
     return destroy(call, UVERBS_OBJECT_XRCD, UVERBS_ATTR_DESTROY_XRCD_HANDLE);
 }
 
+static int destroy_devx_object(const struct call *call)
+{
+    return destroy(call, MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
+}
+
 static int destroy_page(const struct call *call)
 {
     return destroy(call, MLX5_IB_OBJECT_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
@@ -155,6 +160,8 @@ static const struct command methods[] = {
      answer_gid_entry},
     {METHOD(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC), "ASYNC_EVENT_ALLOC",
      verb_alloc_async},
+    {METHOD(UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT), "QUERY_PORT of mlx5",
+     mlx5_query_port},
     {METHOD(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY), "PD_DESTROY", destroy_pd, true},
     {METHOD(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY), "PD_QUERY", mlx5_query_pd},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY), "MR_DESTROY", destroy_mr, true},
@@ -162,7 +169,7 @@ static const struct command methods[] = {
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR), "ADVISE_MR", verb_advise_mr},
     {METHOD(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG), "DM_MR_REG", verb_reg_device_memory_mr},
     {METHOD(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC), "DM_ALLOC", verb_alloc_device_memory},
-    {METHOD(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE), "DM_FREE", free_device_memory},
+    {METHOD(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE), "DM_FREE", free_device_memory, true},
     {METHOD(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY), "DM_QUERY", mlx5_query_device_memory},
     {METHOD(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR), "DM_MAP_OP_ADDR",
      mlx5_map_device_memory_operation},
@@ -177,6 +184,10 @@ static const struct command methods[] = {
     {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE), "QP_CREATE", verb_create_qp},
     {METHOD(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY), "QP_DESTROY", destroy_qp, true},
     {METHOD(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER), "DEVX_OTHER", mlx5_devx_command},
+    {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE), "DEVX_OBJ_CREATE",
+     mlx5_devx_create},
+    {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY), "DEVX_OBJ_DESTROY",
+     destroy_devx_object, true},
     {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY), "DEVX_OBJ_MODIFY",
      mlx5_devx_modify},
     {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY), "DEVX_OBJ_QUERY",

@@ -47,6 +47,7 @@ int mlx5_query_device_memory(const struct call *call);
 int mlx5_map_device_memory_operation(const struct call *call);
 int mlx5_alloc_page(const struct call *call);
 int mlx5_devx_command(const struct call *call);
+int mlx5_devx_create(const struct call *call);
 int mlx5_devx_modify(const struct call *call);
 int mlx5_devx_query(const struct call *call);
 
