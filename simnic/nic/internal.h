@@ -55,13 +55,34 @@ void wqe_parse(const struct queue_pair *qp, struct send_request *request, uint16
                uint32_t bytes);
 
 /* ---- keys.c ---- */
-/* Where the memory is; NULL if the key, the range, the domain or the access is wrong. bytes may be
- * zero. */
-uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t bytes,
+/* Where the memory is; NULL if the key, the range, the domain or the access is wrong. *bytes, which may
+ * be zero, becomes what is there in a row: less than was asked for only if the key is indirect. */
+uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t *bytes,
                        uint32_t access, uint32_t domain);
 /* The same for an access that a peer asks a QP for: windows may be bound to one QP. */
 uint8_t *key_translate_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
-                                uint64_t address, uint64_t bytes, uint32_t access);
+                                uint64_t address, uint64_t *bytes, uint32_t access);
+/* Copy from a key's memory, and to it. Each returns false if something is wrong, or not there. */
+bool key_read(struct nic *nic, uint32_t key, uint64_t address, uint8_t *to, uint64_t bytes,
+              uint32_t domain);
+bool key_write(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from, uint64_t bytes,
+               uint32_t domain);
+/* The same for a peer. */
+bool key_read_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key, uint64_t address,
+                       uint8_t *to, uint64_t bytes);
+bool key_write_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
+                        uint64_t address, const uint8_t *from, uint64_t bytes);
+
+/* ---- indirect.c ---- */
+void indirect_destroy(struct key_layout *layout);
+void indirect_destroy_all(struct nic *nic); /* in the end: of the keys that are left */
+/* Finds the piece at an offset, which is within the key: its key and address; *bytes is shortened to it. Returns false if the layout has
+ * no such piece. */
+bool indirect_find(const struct memory_key *key, uint64_t offset, uint32_t *piece_key,
+                   uint64_t *address, uint64_t *bytes);
+/* Executes a UMR WQE about an indirect key. Returns 0 or a syndrome. */
+uint8_t indirect_execute(struct queue_pair *qp, const struct send_request *request,
+                         struct memory_key *key);
 
 /* ---- segments.c: the memory of a message ---- Each returns 0 or a syndrome. */
 /* Reads bytes of a message to be sent, from an offset on. */

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "simnic/nic/dma.h"
+
 static struct memory_key *at(struct nic *nic, uint32_t index)
 {
     return &nic->keys[index];
@@ -13,15 +15,12 @@ struct memory_key *key_create(struct nic *nic, enum key_kind kind, uint32_t doma
     /* Next fit: an index rests before it is used again. Each time its key has another variant. */
     for (uint32_t tried = 0; tried < NIC_MAX_KEYS; tried++) {
         uint32_t index = nic->key_next;
-        nic->key_next = index + 1 < NIC_MAX_KEYS ? index + 1 : 1;
+        nic->key_next = index + 1 < NIC_MAX_KEYS ? index + 1 : NIC_FIRST_KEY;
         struct memory_key *key = at(nic, index);
-        if (index == 0 || key->kind != KEY_FREE) {
+        if (index < NIC_FIRST_KEY || key->kind != KEY_FREE) {
             continue;
         }
         uint8_t variant = (uint8_t)(key->key + 1);
-        if ((index << 8 | variant) == TERMINATOR_KEY) {
-            variant++;
-        }
         *key = (struct memory_key){
             .key = index << 8 | variant, .kind = (uint8_t)kind, .domain = domain};
         nic->key_count++;
@@ -32,6 +31,10 @@ struct memory_key *key_create(struct nic *nic, enum key_kind kind, uint32_t doma
 
 void key_destroy(struct nic *nic, struct memory_key *key)
 {
+    if (key->layout) {
+        indirect_destroy(key->layout);
+        key->layout = NULL;
+    }
     key->kind = KEY_FREE;
     nic->key_count--;
 }
@@ -46,31 +49,145 @@ struct memory_key *key_find(struct nic *nic, uint32_t key)
     return found->kind != KEY_FREE && found->key == key ? found : NULL;
 }
 
-uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t bytes,
+uint32_t key_access_of(uint8_t flags)
+{
+    uint32_t access = 0;
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE) {
+        access |= ACCESS_LOCAL_WRITE;
+    }
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE) {
+        access |= ACCESS_REMOTE_WRITE;
+    }
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ) {
+        access |= ACCESS_REMOTE_READ;
+    }
+    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC) {
+        access |= ACCESS_REMOTE_ATOMIC;
+    }
+    return access;
+}
+
+/* Whether a key gives this access to this range, as far as the key itself says. */
+static bool allows(struct nic *nic, const struct memory_key *k, uint64_t address, uint64_t bytes,
+                   uint32_t access, uint32_t domain)
+{
+    if (!k || k->domain != domain || (k->access & access) != access) {
+        return false;
+    }
+    if (k->kind == KEY_WINDOW && (!k->bound || !key_find(nic, k->region))) {
+        return false;
+    }
+    if (k->kind == KEY_INDIRECT && !k->bound) {
+        return false;
+    }
+    uint64_t offset = address - k->address;
+    return address >= k->address && offset <= k->bytes && bytes <= k->bytes - offset;
+}
+
+uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t *bytes,
                        uint32_t access, uint32_t domain)
 {
     const struct memory_key *k = key_find(nic, key);
-    if (!k || k->domain != domain || (k->access & access) != access) {
+    if (!allows(nic, k, address, *bytes, access, domain)) {
         return NULL;
     }
-    if (k->kind == KEY_WINDOW && (!k->bound || !key_find(nic, k->region))) {
-        return NULL;
+    if (k->kind != KEY_INDIRECT) {
+        return (uint8_t *)(uintptr_t)(k->start + (address - k->address));
     }
+    /* Pieces are of regions. To write, each must let the NIC write. */
+    const uint32_t writing = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
+    uint32_t needed = access & writing ? ACCESS_LOCAL_WRITE : 0;
     uint64_t offset = address - k->address;
-    if (address < k->address || offset > k->bytes || bytes > k->bytes - offset) {
+    if (!indirect_find(k, offset, &key, &address, bytes)) {
         return NULL;
     }
-    return (uint8_t *)(uintptr_t)(k->start + offset);
+    k = key_find(nic, key);
+    if (!allows(nic, k, address, *bytes, needed, domain) || k->kind != KEY_REGION) {
+        return NULL;
+    }
+    return (uint8_t *)(uintptr_t)(k->start + (address - k->address));
 }
 
-uint8_t *key_translate_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
-                                uint64_t address, uint64_t bytes, uint32_t access)
+/* The domain with which a peer accesses a key by a QP; false if the key is not for this QP. */
+static bool domain_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
+                            uint32_t *domain)
 {
     const struct memory_key *k = key_find(nic, key);
     if (k && k->kind == KEY_WINDOW && k->queue_pair && k->queue_pair != qp->number) {
-        return NULL;
+        return false;
     }
     /* An XRC target has no protection domain of its own. */
-    uint32_t domain = k && qp->type == TYPE_XRC_TARGET ? k->domain : qp->domain;
-    return key_translate(nic, key, address, bytes, access, domain);
+    *domain = k && qp->type == TYPE_XRC_TARGET ? k->domain : qp->domain;
+    return true;
+}
+
+uint8_t *key_translate_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
+                                uint64_t address, uint64_t *bytes, uint32_t access)
+{
+    uint32_t domain;
+    return domain_for_peer(nic, qp, key, &domain)
+               ? key_translate(nic, key, address, bytes, access, domain)
+               : NULL;
+}
+
+/* ---- copying ---- */
+
+static bool copy_from(struct nic *nic, uint32_t key, uint64_t address, uint8_t *to, uint64_t bytes,
+                      uint32_t access, uint32_t domain)
+{
+    while (bytes) {
+        uint64_t part = bytes;
+        const uint8_t *from = key_translate(nic, key, address, &part, access, domain);
+        if (!from || !dma_copy(to, from, part)) {
+            return false;
+        }
+        to += part;
+        address += part;
+        bytes -= part;
+    }
+    return true;
+}
+
+static bool copy_to(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from,
+                    uint64_t bytes, uint32_t access, uint32_t domain)
+{
+    while (bytes) {
+        uint64_t part = bytes;
+        uint8_t *to = key_translate(nic, key, address, &part, access, domain);
+        if (!to || !dma_copy(to, from, part)) {
+            return false;
+        }
+        from += part;
+        address += part;
+        bytes -= part;
+    }
+    return true;
+}
+
+bool key_read(struct nic *nic, uint32_t key, uint64_t address, uint8_t *to, uint64_t bytes,
+              uint32_t domain)
+{
+    return copy_from(nic, key, address, to, bytes, 0, domain);
+}
+
+bool key_write(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from, uint64_t bytes,
+               uint32_t domain)
+{
+    return copy_to(nic, key, address, from, bytes, ACCESS_LOCAL_WRITE, domain);
+}
+
+bool key_read_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key, uint64_t address,
+                       uint8_t *to, uint64_t bytes)
+{
+    uint32_t domain;
+    return domain_for_peer(nic, qp, key, &domain) &&
+           copy_from(nic, key, address, to, bytes, ACCESS_REMOTE_READ, domain);
+}
+
+bool key_write_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
+                        uint64_t address, const uint8_t *from, uint64_t bytes)
+{
+    uint32_t domain;
+    return domain_for_peer(nic, qp, key, &domain) &&
+           copy_to(nic, key, address, from, bytes, ACCESS_REMOTE_WRITE, domain);
 }

@@ -19,7 +19,7 @@ static void turns_init(struct turns *turns)
 
 bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *host)
 {
-    *nic = (struct nic){.fabric = fabric, .host = *host, .key_next = 1};
+    *nic = (struct nic){.fabric = fabric, .host = *host, .key_next = NIC_FIRST_KEY};
     /* A rail that is down already raises no event: whoever asks sees it. */
     nic->rails_down = fabric->fault.rails_down;
     nic->rails_unplugged = fabric->fault.rails_unplugged;
@@ -27,6 +27,7 @@ bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *h
     nic->queue_pairs = calloc(NIC_MAX_QUEUE_PAIRS, sizeof(void *));
     nic->completion_queues = calloc(NIC_MAX_COMPLETION_QUEUES, sizeof(void *));
     nic->shared_receive_queues = calloc(NIC_MAX_SHARED_RECEIVE_QUEUES, sizeof(void *));
+    list_init(&nic->layouts);
     list_init(&nic->all_queue_pairs);
     list_init(&nic->all_completion_queues);
     list_init(&nic->all_shared_receive_queues);
@@ -66,6 +67,7 @@ void nic_destroy(struct nic *nic)
     for (uint32_t page = 0; page < nic->page_end; page++) {
         nic_remove_page(nic, page);
     }
+    indirect_destroy_all(nic);
     free(nic->keys);
     free(nic->queue_pairs);
     free(nic->completion_queues);

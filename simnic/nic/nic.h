@@ -26,6 +26,7 @@
 #define NIC_MAX_COMPLETION_QUEUES 65536u
 #define NIC_MAX_SHARED_RECEIVE_QUEUES 16384u
 #define NIC_MAX_KEYS (1u << 20)
+#define NIC_FIRST_KEY 16u /* index: keys 0x100 and 0x400 have other meanings in WQEs */
 #define NIC_MAX_PAGES 4096u
 #define NIC_MAX_SGE 30u         /* data segments of a send request */
 #define NIC_MAX_SEGMENTS 64u    /* that fit into a send WQE */
@@ -70,19 +71,21 @@ enum queue_pair_type {
     TYPE_DCT = 101,
 };
 
-enum key_kind { KEY_FREE, KEY_REGION, KEY_WINDOW };
+enum key_kind { KEY_FREE, KEY_REGION, KEY_WINDOW, KEY_INDIRECT };
 
 struct memory_key {
     uint32_t key; /* index in bits 8-31, variant in bits 0-7 */
     uint8_t kind;
-    bool bound;          /* of a window */
-    uint32_t domain;     /* number of the protection domain */
-    uint32_t access;     /* ACCESS_ */
-    uint32_t queue_pair; /* of a type 2 window: the QPN it is bound to */
-    uint32_t region;     /* of a bound window: the key of the region it looks into */
-    uint64_t start;      /* where the memory is in this process */
-    uint64_t address;    /* what programs call that place (iova) */
+    bool bound;               /* of a window; of an indirect key: it leads somewhere */
+    bool remote_invalidation; /* of an indirect key: a peer may invalidate it */
+    uint32_t domain;          /* number of the protection domain */
+    uint32_t access;          /* ACCESS_ */
+    uint32_t queue_pair;      /* of a type 2 window: the QPN it is bound to */
+    uint32_t region;          /* of a bound window: the key of the region it looks into */
+    uint64_t start;           /* where the memory is in this process; not of an indirect key */
+    uint64_t address;         /* what programs call that place (iova) */
     uint64_t bytes;
+    struct key_layout *layout; /* of an indirect key: indirect.c */
 };
 
 struct compression; /* of a CQ: compress.c */
@@ -361,6 +364,7 @@ struct nic {
     uint64_t packets_received;
     struct memory_key *keys;
     uint32_t key_count, key_next;
+    struct list layouts; /* of indirect keys */
     struct queue_pair **queue_pairs;
     uint32_t queue_pair_next;
     bool reserved_numbers[NIC_MAX_QUEUE_PAIRS / NIC_RESERVED_NUMBERS]; /* blocks of QPNs */
@@ -408,6 +412,12 @@ void nic_ring_page(struct nic *nic, uint32_t page);
 struct memory_key *key_create(struct nic *nic, enum key_kind kind, uint32_t domain);
 struct memory_key *key_find(struct nic *nic, uint32_t key);
 void key_destroy(struct nic *nic, struct memory_key *key);
+/* ACCESS_ of the access flags in a memory key's context (MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_). */
+uint32_t key_access_of(uint8_t flags);
+/* An indirect key, which leads to pieces of other keys' memory once a UMR WQE has said which: at most so many `octowords` of layout. Its
+ * `variant` is the program's. Returns NULL if there is no memory. */
+struct memory_key *key_create_indirect(struct nic *nic, uint32_t domain, uint32_t octowords,
+                                       uint8_t variant);
 
 /* ---- cq.c, compress.c ---- */
 struct completion_queue *cq_create(struct nic *nic);

@@ -195,8 +195,9 @@ static bool execute_send(struct nic *nic, struct queue_pair *qp, const struct pa
 static bool may_access(struct nic *nic, const struct queue_pair *qp, const struct packet *packet,
                        uint32_t access)
 {
-    return packet->length == 0 ||
-           key_translate_for_peer(nic, qp, packet->key, packet->address, packet->length, access);
+    uint64_t bytes = packet->length;
+    return bytes == 0 ||
+           key_translate_for_peer(nic, qp, packet->key, packet->address, &bytes, access);
 }
 
 static bool execute_write(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
@@ -223,9 +224,8 @@ static bool execute_write(struct nic *nic, struct queue_pair *qp, const struct p
         return false;
     }
     if (packet->payload_bytes) {
-        uint8_t *to = key_translate_for_peer(nic, qp, qp->write_key, qp->write_address,
-                                             packet->payload_bytes, ACCESS_REMOTE_WRITE);
-        if (!to || !dma_copy(to, payload, packet->payload_bytes)) {
+        if (!key_write_for_peer(nic, qp, qp->write_key, qp->write_address, payload,
+                                packet->payload_bytes)) {
             responder_break(nic, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
             return false;
         }
@@ -267,10 +267,10 @@ static bool execute_atomic(struct nic *nic, struct queue_pair *qp, const struct 
         responder_break(nic, qp, AETH_NAK_INVALID_REQUEST, EVENT_QP_REQ_ERR);
         return false;
     }
+    uint64_t original = 0, bytes = 8;
     uint8_t *at =
-        key_translate_for_peer(nic, qp, packet->key, packet->address, 8, ACCESS_REMOTE_ATOMIC);
-    uint64_t original = 0;
-    bool done = allowed && at;
+        key_translate_for_peer(nic, qp, packet->key, packet->address, &bytes, ACCESS_REMOTE_ATOMIC);
+    bool done = allowed && at && bytes == 8;
     if (done && packet->operation == PACKET_FETCH_ADD) {
         done = dma_fetch_add64(at, packet->swap_or_add, &original);
     } else if (done) {

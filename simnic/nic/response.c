@@ -87,9 +87,8 @@ static bool respond(struct nic *nic, struct queue_pair *qp, struct owed_response
             return false;
         }
         if (packet.payload_bytes) {
-            const uint8_t *from = key_translate_for_peer(nic, qp, o->key, o->address + offset,
-                                                         packet.payload_bytes, ACCESS_REMOTE_READ);
-            if (!from || !dma_copy(payload, from, packet.payload_bytes)) {
+            if (!key_read_for_peer(nic, qp, o->key, o->address + offset, payload,
+                                   packet.payload_bytes)) {
                 /* The NAK names the packet that cannot be answered. */
                 qp->expected_psn = packet.psn;
                 responder_break(nic, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);

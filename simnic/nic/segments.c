@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "simnic/nic/dma.h"
-
 uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct send_request *request,
                         uint32_t offset, uint8_t *to, uint32_t bytes)
 {
@@ -15,15 +13,13 @@ uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct sen
             continue;
         }
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
-        const uint8_t *from;
         if (s->inlined) {
-            from = request->wqe + s->address + offset;
+            memcpy(to, request->wqe + s->address + offset, part);
         } else {
-            from = key_translate(nic, s->key, s->address + offset, part, 0, qp->domain);
             qp->statistics->payload_reads++;
-        }
-        if (!from || !dma_copy(to, from, part)) {
-            return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+            if (!key_read(nic, s->key, s->address + offset, to, part, qp->domain)) {
+                return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+            }
         }
         to += part;
         bytes -= part;
@@ -42,9 +38,7 @@ uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32
             continue;
         }
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
-        uint8_t *to =
-            key_translate(nic, s->key, s->address + offset, part, ACCESS_LOCAL_WRITE, domain);
-        if (!to || !dma_copy(to, payload, part)) {
+        if (!key_write(nic, s->key, s->address + offset, payload, part, domain)) {
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         }
         payload += part;

@@ -1,36 +1,23 @@
 /* window.c: memory windows: UMR WQEs that bind and invalidate them (PRM, "UMR WQE"), as libmlx5
  * builds them for ibv_bind_mw, IBV_WR_BIND_MW and IBV_WR_LOCAL_INV. Such a WQE has a control
  * segment of 48 bytes and the memory key's new context of 64 bytes. To bind, it also has a KLM with
- * the region of the window. UMRs of other kinds (of indirect keys) are refused. */
+ * the region of the window. UMRs of indirect keys go to indirect.c. */
 #include "simnic/nic/internal.h"
 
 #include <string.h>
 
 #define CONTROL_BYTES 16u
 
-static uint32_t access_of(uint8_t flags)
-{
-    uint32_t access = 0;
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE) {
-        access |= ACCESS_REMOTE_WRITE;
-    }
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ) {
-        access |= ACCESS_REMOTE_READ;
-    }
-    if (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC) {
-        access |= ACCESS_REMOTE_ATOMIC;
-    }
-    return access;
-}
-
-static struct memory_key *window_of(struct nic *nic, const struct queue_pair *qp, uint32_t key)
+/* The window or indirect key that a WQE names. */
+static struct memory_key *target_of(struct nic *nic, const struct queue_pair *qp, uint32_t key)
 {
     uint32_t index = key >> 8; /* the program may not know the current variant */
     if (index >= NIC_MAX_KEYS) {
         return NULL;
     }
-    struct memory_key *window = &nic->keys[index];
-    return window->kind == KEY_WINDOW && window->domain == qp->domain ? window : NULL;
+    struct memory_key *target = &nic->keys[index];
+    bool changes = target->kind == KEY_WINDOW || target->kind == KEY_INDIRECT;
+    return changes && target->domain == qp->domain ? target : NULL;
 }
 
 static uint8_t bind(struct nic *nic, struct queue_pair *qp, struct memory_key *window,
@@ -39,7 +26,7 @@ static uint8_t bind(struct nic *nic, struct queue_pair *qp, struct memory_key *w
 {
     const struct memory_key *region = key_find(nic, be32toh(klm->mkey));
     uint64_t bytes = be64toh(context->len), address = be64toh(klm->address);
-    uint32_t access = access_of(context->access_flags);
+    uint32_t access = key_access_of(context->access_flags) & ~ACCESS_LOCAL_WRITE;
     if (!region || region->kind != KEY_REGION || region->domain != qp->domain ||
         !(region->access & ACCESS_WINDOW_BIND)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
@@ -73,7 +60,10 @@ uint8_t window_execute(struct nic *nic, struct queue_pair *qp, const struct send
     memcpy(&control, at, sizeof(control));
     memcpy(&context, at + sizeof(control), sizeof(context));
     memcpy(&klm, at + sizeof(control) + sizeof(context), sizeof(klm));
-    struct memory_key *window = window_of(nic, qp, be32toh(request->immediate));
+    struct memory_key *window = target_of(nic, qp, be32toh(request->immediate));
+    if (window && window->kind == KEY_INDIRECT) {
+        return indirect_execute(qp, request, window);
+    }
     if (!window || !(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
     }
@@ -100,9 +90,14 @@ uint8_t window_execute(struct nic *nic, struct queue_pair *qp, const struct send
 bool window_invalidate(struct nic *nic, struct queue_pair *qp, uint32_t key)
 {
     struct memory_key *window = key_find(nic, key);
-    /* Only a bound window of type 2 can be invalidated by a peer (IBTA 10.6.7.2.1). */
-    if (!window || window->kind != KEY_WINDOW || !window->bound || window->domain != qp->domain ||
-        window->queue_pair != qp->number) {
+    if (!window || !window->bound || window->domain != qp->domain) {
+        return false;
+    }
+    /* Only a bound window of type 2 can be invalidated by a peer (IBTA 10.6.7.2.1), and an indirect key
+     * that was made so. */
+    if (window->kind == KEY_INDIRECT
+            ? !window->remote_invalidation
+            : window->kind != KEY_WINDOW || window->queue_pair != qp->number) {
         return false;
     }
     window->bound = false;

@@ -1,6 +1,4 @@
 /* devx_test.c: device commands (DevX) as programs send them through libmlx5; to be run under simnic. */
-#include <endian.h>
-
 #include "simnic/tests/verbs_world.h"
 
 #define QUERY_HCA_CAP 0x100u

@@ -3,6 +3,7 @@
 #ifndef SIMNIC_TESTS_VERBS_WORLD_H
 #define SIMNIC_TESTS_VERBS_WORLD_H
 
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

@@ -11,6 +11,7 @@
 #include "simnic/shim/kernel/verbs.h"
 
 #define QUERY_HCA_CAP 0x100u
+#define CREATE_MKEY 0x200u
 #define RTS2RTS_QP 0x505u
 #define QUERY_QP 0x50bu
 #define CREATE_GENERAL_OBJECT 0xa00u
@@ -28,6 +29,7 @@ static const struct rule general[] = {
 
 /* DEVX_OBJ_CREATE: each makes an object, whose handle the program gets. */
 static const struct rule creating[] = {
+    {CREATE_MKEY, 0, devx_create_key},
     {CREATE_GENERAL_OBJECT, 0, devx_create_general_object},
 };
 

@@ -3,7 +3,8 @@
  *
  *   mlx5_capabilities.c          what the adapter can do
  *   mlx5_queue_pair_commands.c   changing and asking queue pairs
- *   mlx5_general_objects.c   objects that have no verbs
+ *   mlx5_key_commands.c          memory keys
+ *   mlx5_general_objects.c       objects that have no verbs
  *
  * The PRM has the layout of a command: big-endian, by bits, bit 0 first. The first four words are alike in all of them. */
 #ifndef SIMNIC_SHIM_KERNEL_MLX5_DEVX_H
@@ -52,6 +53,9 @@ int devx_query_capabilities(const struct devx_command *command);
 #define DEVX_OBJECT_RESERVED_QPN 0x2cu
 #define DEVX_OBJECT_AV_QP_MAPPING 0x3au
 int devx_create_general_object(const struct devx_command *command);
+
+/* ---- mlx5_key_commands.c ---- */
+int devx_create_key(const struct devx_command *command);
 
 /* ---- mlx5_queue_pair_commands.c ---- */
 int devx_modify_queue_pair(const struct devx_command *command);
