@@ -239,7 +239,7 @@ void fuzz_create(void)
     rig_qp_point(fuzz.qp[8], fuzz.qp[8]);
     multicast_attach(&fuzz.rig->nic, fuzz.qp[5]->qp, rails[0].gid[3].raw);
     /* Ordinary memory, read-only, of another domain, the send queue itself, none, and a window. */
-    for (uint32_t i = 0; i < KEYS; i++) {
+    for (uint32_t i = 0; i < INDIRECT_KEY; i++) {
         fuzz.memory[i] = rig_memory_with(rig, MEMORY_BYTES, i == 1 ? ACCESS_REMOTE_READ : 0x1f,
                                          i == 2 ? RIG_DOMAIN + 1 : RIG_DOMAIN);
     }
@@ -251,6 +251,10 @@ void fuzz_create(void)
     key->start = key->address = (uintptr_t)fuzz.nowhere;
     fuzz.memory[4].bytes = fuzz.nowhere;
     key_find(&rig->nic, fuzz.memory[5].key)->kind = KEY_WINDOW;
+    key = key_create_indirect(&rig->nic, RIG_DOMAIN, 8, 0);
+    fuzz_check(key, "out of memory");
+    key->remote_invalidation = true;
+    fuzz.memory[INDIRECT_KEY] = (struct rig_memory){.key = key->key, .size = MEMORY_BYTES};
 }
 
 void fuzz_destroy(void)

@@ -15,7 +15,8 @@
 #include "simnic/nic/tests/rig.h"
 
 #define QUEUE_PAIRS 9
-#define KEYS 6
+#define KEYS 7
+#define INDIRECT_KEY 6 /* of fuzz.memory: leads to others, as UMR WQEs of the input say */
 #define MEMORY_BYTES 65536u
 
 /* One direction of a QP: the counters of its CQEs only go up. */
