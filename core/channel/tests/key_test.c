@@ -134,14 +134,17 @@ static void expect_end_by_event(const crpc_channel_options *options, enum cm_eve
 
 static void the_devices_event_ends_a_channel_that_only_waits(void **state)
 {
-    (void)state;
     static const enum cm_event_kind kinds[] = {CM_EVENT_QUEUE_PAIR, CM_EVENT_DEVICE_FATAL};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         crpc_channel_options options = with_key(3);
         options.connect_timeout_ns = CRPC_FOREVER;
         expect_end_by_event(&options, kinds[i], CRPC_E_SYSTEM);
+        close_pair(state); /* a device that is lost is so for all channels */
+        open_pair(state);
         options.key_bytes = 0; /* it waits for the first offer of a rail */
         expect_end_by_event(&options, kinds[i], CRPC_E_UNREACHABLE);
+        close_pair(state);
+        open_pair(state);
     }
 }
 
