@@ -30,8 +30,8 @@ static int32_t connect_queues(struct link_task *task, crpc_error *error)
         if (!queue_pair) {
             continue;
         }
-        int32_t status = link_address_take(&address, &rail->peer[i], task->link->peer.grh_required,
-                                           queue_pair->nic, error);
+        int32_t status =
+            link_address_take_told(&address, &rail->peer[i], task->link, queue_pair->nic, error);
         if (status == CRPC_OK) {
             status = queue_pair->nic->operations->queue_pair_connect(
                 queue_pair, &address, &task->link->options.transport, error);

@@ -152,6 +152,8 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
     if (attributes.dest_qp_num == 0) {
         return NO_SUCH_PEER;
     }
+    queue_pair->traffic_class = attributes.ah_attr.grh.traffic_class;
+    queue_pair->service_level = attributes.ah_attr.sl;
     device_way_amend(to_device_nic(queue_pair->nic), &attributes.ah_attr);
     attributes.min_rnr_timer = nic_min_rnr_timer(transport);
     if (identifier->passive) {

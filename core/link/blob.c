@@ -58,6 +58,15 @@ int32_t link_address_take(struct nic_address *address, const struct link_address
     return check_address(address, nic, error);
 }
 
+int32_t link_address_take_told(struct nic_address *address, const struct link_address *wire,
+                               const struct link *link, const struct nic *nic, crpc_error *error)
+{
+    int32_t status = link_address_take(address, wire, link->peer.grh_required, nic, error);
+    address->traffic_class = link->traffic_class;
+    address->service_level = link->service_level;
+    return status;
+}
+
 /* ---- Blobs ----------------------------------------------------------------------------------- */
 
 static uint32_t checksum(const struct link_blob *blob)

@@ -71,6 +71,8 @@ void link_begin(struct link *link)
 void link_open(struct link *link)
 {
     assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
+    link->traffic_class = link->queue_pair->traffic_class;
+    link->service_level = link->queue_pair->service_level;
     if (link_proving(link)) {
         link_prove_begin(link);
         return;

@@ -304,6 +304,9 @@ struct link {
     struct link_proof *proof; /* NULL = without a key */
     uint64_t made_ns;         /* when it was */
     bool key_differs;         /* one side has a key and the other none: a rejection says so */
+    /* Of the route by which rdma_cm has connected the queue pair, for what the two sides connect later; 0 = none. From link_open on. */
+    uint8_t traffic_class;
+    uint8_t service_level;
     crpc_error error;
 };
 
@@ -365,6 +368,10 @@ static inline bool link_joining(const struct link *link)
 void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair);
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
                           bool grh_required, const struct nic *nic, crpc_error *error);
+/* The same of an address that came over the link, which is open: of a lane, or of a rail. The way there is as the link's own is. Tasks may
+ * call it. */
+int32_t link_address_take_told(struct nic_address *address, const struct link_address *wire,
+                               const struct link *link, const struct nic *nic, crpc_error *error);
 
 /* ---- Listeners: listen.c --------------------------------------------------------------------- */
 

@@ -130,7 +130,8 @@ struct nic_address {
     uint8_t mtu_code; /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
     uint8_t gid[16];
     bool grh_required; /* InfiniBand: as in struct nic */
-    /* What the route there wants that rdma_cm has found, if the nic's own network says 0; 0 = nothing. */
+    /* What the route there wants that rdma_cm has found, for this queue pair or for another of the same two sides, if the nic's own
+     * network says 0; 0 = nothing. */
     uint8_t traffic_class;
     uint8_t service_level;
 };
@@ -213,6 +214,9 @@ struct nic_queue_pair {
     uint32_t completed;
     uint32_t unsignaled; /* WQEs posted since the last signaled one */
     bool failed;         /* in the error state, or about to be */
+    uint8_t
+        traffic_class; /* of the route by which rdma_cm has connected it, whatever the nic has; 0 = none */
+    uint8_t service_level; /* likewise */
     /* Where the payload of the next WQE may be written: NIC_PLACE_BYTES. It stays valid until something is posted or polled. NULL = nowhere
      * now. */
     uint8_t *place;

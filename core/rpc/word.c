@@ -116,9 +116,8 @@ static const char *take_address(struct rpc_endpoint *endpoint, const uint8_t *pa
     if (!address_possible(lane, word.life)) {
         return "it gave the address of a lane that it cannot have";
     }
-    if (word.zero != 0 ||
-        link_address_take(&lane->address, &word.address, endpoint->link.peer.grh_required,
-                          endpoint->engine->nic, &error) != CRPC_OK) {
+    if (word.zero != 0 || link_address_take_told(&lane->address, &word.address, &endpoint->link,
+                                                 endpoint->engine->nic, &error) != CRPC_OK) {
         return "the address of its lane is malformed";
     }
     lane->peer_life = word.life;

@@ -212,6 +212,10 @@ static struct ibv_ah_attr connected(struct fixture *fixture, bool passive)
     assert_int_equal(fake.change_count, 3);
     assert_int_equal(fake.changes[0].pkey_index, fake.partition_index);
     assert_int_equal(fake.changes[2].timeout, 17);
+    /* For what the same two sides connect without rdma_cm. */
+    assert_int_equal(fixture->queue_pair.base.service_level, 2);
+    assert_int_equal(fixture->queue_pair.base.traffic_class, 3);
+    fixture->queue_pair.base.service_level = fixture->queue_pair.base.traffic_class = 0;
     return fake.changes[1].ah_attr;
 }
 

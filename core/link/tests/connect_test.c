@@ -128,6 +128,45 @@ static void a_feature_that_is_left_out_is_not_selected(void **state)
     link_close(&thing->link);
 }
 
+/* What the two sides connect later, such as lanes and rails, goes the way that rdma_cm has found for the first queue pair. */
+static void expect_way(const struct link *link, bool grh_required)
+{
+    const struct nic nic = {.link = CRPC_LINK_INFINIBAND};
+    const struct link_address wire = {
+        .queue_pair_number = 7, .link = CRPC_LINK_INFINIBAND, .mtu_code = 5};
+    struct nic_address address;
+    assert_int_equal(link_address_take_told(&address, &wire, link, &nic, NULL), CRPC_OK);
+    assert_int_equal(address.queue_pair_number, 7);
+    assert_int_equal(address.traffic_class, RIG_TRAFFIC_CLASS);
+    assert_int_equal(address.service_level, RIG_SERVICE_LEVEL);
+    assert_int_equal(address.grh_required, grh_required);
+}
+
+static void what_is_connected_later_goes_the_same_way(void **state)
+{
+    struct rig *rig = *state;
+    struct link_options options = rig_options();
+    const struct link_hello answer = hello_with(0), hello = hello_with(0x1000);
+    struct link *link;
+    assert_int_equal(link_connect(&rig->group, "192.0.2.2:2", &options, &link, NULL), CRPC_OK);
+    rig_event(rig, CM_EVENT_ROUTED, link->identifier);
+    rig_poll(rig, RIG_COMPLETIONS);
+    rig_private_event(rig, CM_EVENT_CONNECT_RESPONSE, link->identifier, &answer, sizeof(answer));
+    rig_poll(rig, RIG_COMPLETIONS);
+    rig_work(link->identifier);
+    rig_poll(rig, RIG_COMPLETIONS);
+    assert_int_equal(link->state, CRPC_STATE_CONNECTED);
+    expect_way(link, false);
+    link_close(link);
+    struct cm_identifier *identifier = rig_private_request(rig, &hello, sizeof(hello));
+    struct thing *thing = rig_take_request(rig);
+    assert_int_equal(link_accept(&thing->link, &options, NULL), CRPC_OK);
+    rig_event(rig, CM_EVENT_ESTABLISHED, identifier);
+    rig_poll(rig, RIG_COMPLETIONS);
+    expect_way(&thing->link, true);
+    link_close(&thing->link);
+}
+
 int main(void)
 {
 #define ONE(test) cmocka_unit_test_setup_teardown(test, rig_open, rig_close)
@@ -137,6 +176,7 @@ int main(void)
         ONE(a_peer_that_comes_too_late_finds_nobody),
         ONE(a_feature_that_is_left_out_is_not_offered),
         ONE(a_feature_that_is_left_out_is_not_selected),
+        ONE(what_is_connected_later_goes_the_same_way),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,8 +90,9 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
 int32_t cm_establish(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                      const struct nic_transport *transport, crpc_error *error)
 {
-    (void)queue_pair;
     (void)transport;
+    queue_pair->traffic_class = RIG_TRAFFIC_CLASS;
+    queue_pair->service_level = RIG_SERVICE_LEVEL;
     identifier->cm->in_poll += identifier->cm->polling;
     identifier->established++;
     return identifier->cm->establish_status == CRPC_OK
@@ -210,9 +211,10 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
                   const struct nic_transport *transport, const void *private_data,
                   uint32_t private_bytes, crpc_error *error)
 {
-    (void)queue_pair;
     (void)transport;
     (void)error;
+    queue_pair->traffic_class = RIG_TRAFFIC_CLASS;
+    queue_pair->service_level = RIG_SERVICE_LEVEL;
     identifier->accepts++;
     note_private(identifier, private_data, private_bytes, CM_PRIVATE_BYTES_MAX);
     return CRPC_OK;
@@ -301,6 +303,7 @@ static int32_t prepare(struct link *link, const void *options, crpc_error *error
 {
     (void)error;
     link->options = *(const struct link_options *)options;
+    link->queue_pair = &container_of(link, struct thing, link)->queue_pair;
     return CRPC_OK;
 }
 

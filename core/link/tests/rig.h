@@ -13,6 +13,9 @@
 
 #include "link/link.h"
 
+/* Of every route that this rdma_cm finds. */
+#define RIG_TRAFFIC_CLASS 106
+#define RIG_SERVICE_LEVEL 3
 #define RIG_EVENTS_MAX 1024u
 #define RIG_COMPLETIONS 64u
 #define RIG_CONNECT_TIMEOUT_NS UINT64_C(5000000000)
@@ -49,6 +52,7 @@ struct cm {
 /* The link of the service. */
 struct thing {
     struct link link;
+    struct nic_queue_pair queue_pair; /* which nobody posts to */
     uint32_t probes;
     bool attached;
     bool awaits; /* something of its peer */
