@@ -293,7 +293,8 @@ typedef struct crpc_context_options {
      * names the ports that channels use: "name" or "name:port". If rails[0] is empty, rail 0 is the
      * context's own port. If rails[1] is empty, rail 1 is the first active port on another card
      * that has the link layer of rail 0 and can be opened with its driver; if there is no such
-     * port, there is no rail 1. */
+     * port, there is no rail 1. If rails[1] is "none", there is no rail 1 either, whatever ports there
+     * are. (Port 1 of a device with that name is "none:1".) */
     char rails[2][64];
     /* Receive WQEs of each rail, which all channels share, 18 to 2^24; 0 = 8192. Channels may take
      * two thirds of them. Each channel takes 2 * slots + 10, with slots as in its own options; on a device without shared receive

@@ -10,6 +10,7 @@
 #include "private/copyin.h"
 
 #define PORT_MAX 255
+#define NO_RAIL "none" /* in rails[1] */
 
 /* What to open: a port, with one driver or (CRPC_DRIVER_AUTO) the best. */
 struct rail_choice {
@@ -129,6 +130,12 @@ static int32_t open_rail0(struct crpc_context *context, const crpc_context_optio
                           uint32_t driver, crpc_error *error)
 {
     struct rail_choice choice = {.driver = driver};
+    if (strcmp(options->rails[0], NO_RAIL) == 0) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "rails[0] is \"none\", which only rails[1] can be: name a device, or leave "
+            "rails[0] empty for the context's own port");
+    }
     if (options->rails[0][0] != '\0') {
         int32_t status = take_name(context, options, 0, &choice, error);
         return status == CRPC_OK ? open_rail(context, &choice, options, error) : status;
@@ -164,9 +171,11 @@ static int32_t open_named_rail1(struct crpc_context *context, const crpc_context
     const struct nic *first = context->rails.nics[0];
     const struct nic *second = context->rails.nics[1];
     if (strcmp(first->device, second->device) == 0 && first->port == second->port) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "both rails are port %u of %s; name another port, or leave rails[1] empty",
-                         second->port, second->device);
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "both rails are port %u of %s; name another port, leave rails[1] empty, or "
+            "ask for one rail with \"none\"",
+            second->port, second->device);
     }
     if (same_hca(second->device, second->system_image_guid, first)) {
         log_write(&context->log, CRPC_LOG_WARNING,
@@ -220,10 +229,10 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
     if (status != CRPC_OK) {
         return status;
     }
-    if (options->rails[1][0] != '\0') {
-        status = open_named_rail1(context, options, driver, error);
-    } else {
+    if (options->rails[1][0] == '\0') {
         find_rail1(context, options);
+    } else if (strcmp(options->rails[1], NO_RAIL) != 0) {
+        status = open_named_rail1(context, options, driver, error);
     }
     if (status != CRPC_OK) {
         return status;

@@ -361,6 +361,12 @@ func TestChannelsThatCannotBe(t *testing.T) {
 	if len(rails) != 0 {
 		t.Fatalf("%+v", rails)
 	}
+	alone := openContext(t, copyrpc.WithRails("mlx5_1", copyrpc.NoRail))
+	rails, err = alone.Rails()
+	check(t, err)
+	if len(rails) != 1 || rails[0].Device != "mlx5_1" {
+		t.Fatalf("%+v", rails)
+	}
 	for _, l := range []*copyrpc.ChannelListener{nil, {}} {
 		_, err := l.Accept(ctx)
 		is(t, err, copyrpc.ErrClosed)

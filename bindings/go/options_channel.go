@@ -12,8 +12,9 @@ import "time"
 
 // WithRails opens the rails, which are the ports that channels stripe over: "name" or "name:port"
 // for each. Without names, rail 0 is the context's own port, and rail 1 is an active port of
-// another card with the same link layer, if there is one. For Open and OpenRaw, and for DialChannel
-// and ListenChannels, which always open rails.
+// another card with the same link layer, if there is one. One name names rail 0, and rail 1 is then
+// found likewise; with NoRail as the second there is no rail 1. For Open and OpenRaw, and for
+// DialChannel and ListenChannels, which always open rails.
 func WithRails(names ...string) Option {
 	return func(s *settings) {
 		s.device.flags |= C.CRPC_CONTEXT_RAILS

@@ -18,6 +18,9 @@ import (
 // RailsMax is how many rails a context may have.
 const RailsMax = C.CRPC_RAILS_MAX
 
+// NoRail is what WithRails takes as the second name for one rail alone.
+const NoRail = "none"
+
 // RailState is the state of a channel's rail.
 type RailState uint32
 

@@ -169,6 +169,20 @@ static void one_rail_is_enough_and_said(void **state)
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 }
 
+/* Who names one rail may mean one: every rail of another port is taken from whoever wants that port. */
+static void no_second_rail_can_be_asked_for(void **state)
+{
+    (void)state;
+    memory_fabric_options(memory_fabric_default())->devices = 4;
+    opens_and_has("", "none", "memory0", NULL);
+    opens_and_has("memory2", "none", "memory2", NULL);
+    opens_and_has("memory3:1", "none", "memory3", NULL);
+    crpc_context *context = open_rails("memory1", "none");
+    assert_false(logged(context, CRPC_LOG_INFO, "no other HCA")); /* as was asked for */
+    assert_int_equal(memory_fabric_counters(memory_fabric_default())->nics, 2);
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
 static void a_channel_may_ask_for_rails_that_are_not_there(void **state)
 {
     (void)state;
@@ -237,6 +251,9 @@ static void names_that_are_wrong(void **state)
         {"memory7", "", CRPC_E_NO_DEVICE, "rail 0: there is no in-memory device"},
         {"", "memory7", CRPC_E_NO_DEVICE, "rail 1: there is no in-memory device"},
         {"", "memory1:2", CRPC_E_NO_DEVICE, "rail 1: "},
+        {"none", "", CRPC_E_INVALID, "rails[0] is \"none\""},
+        {"none", "memory1", CRPC_E_INVALID, "rails[0] is \"none\""},
+        {"", "none:1", CRPC_E_NO_DEVICE, "rail 1: there is no in-memory device"}, /* a name */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         crpc_context_options options = options_of(cases[i].rail0, cases[i].rail1);
@@ -257,6 +274,7 @@ static void options_that_are_wrong(void **state)
         {.flags = 0, .rail_receive_depth = 100},
         {.flags = 0, .rails = {"memory0"}},
         {.flags = 0, .rails = {"", "memory1"}},
+        {.flags = 0, .rails = {"", "none"}},
         {.flags = CRPC_CONTEXT_RAILS, .rail_receive_depth = 17},
         {.flags = CRPC_CONTEXT_RAILS, .rail_receive_depth = (1u << 24) + 1},
         {.flags = CRPC_CONTEXT_RAILS, .channels_max = (1u << 16) + 1},
@@ -269,7 +287,7 @@ static void options_that_are_wrong(void **state)
         crpc_context *context;
         cases[i].struct_size = sizeof(cases[i]);
         assert_int_equal(crpc_context_open(&cases[i], &context, &error), CRPC_E_INVALID);
-        assert_non_null(strstr(error.message, i == 0 || i == 6 ? "channels_max" : "rail"));
+        assert_non_null(strstr(error.message, i == 0 || i == 7 ? "channels_max" : "rail"));
     }
 }
 
@@ -455,6 +473,7 @@ int main(void)
         ON_FABRIC(rail_1_is_another_card),
         ON_FABRIC(a_device_that_takes_the_place_of_another_is_said),
         ON_FABRIC(one_rail_is_enough_and_said),
+        ON_FABRIC(no_second_rail_can_be_asked_for),
         ON_FABRIC(a_channel_may_ask_for_rails_that_are_not_there),
         ON_FABRIC(a_rail_tells_about_itself),
         ON_FABRIC(names_that_are_wrong),

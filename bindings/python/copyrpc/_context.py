@@ -65,7 +65,7 @@ _log_levels = {
 C = TypeVar("C", Endpoint, Channel, Queue)
 T = TypeVar("T", Endpoint, Listener, Channel, ChannelListener)
 Q = TypeVar("Q", DatagramQueue, DCIQueue, DCTQueue)
-Rails = Union[bool, Sequence[str]]
+Rails = Union[bool, Sequence[Optional[str]]]
 Addresses = Union[str, Sequence[str]]
 
 
@@ -73,12 +73,12 @@ def _rail_options(options: Any, rails: Rails) -> int:
     """Fills in the rails. Returns the flag that they need."""
     if isinstance(rails, bool):
         return lib.CRPC_CONTEXT_RAILS if rails else 0
-    if isinstance(rails, str) or not all(isinstance(name, str) for name in rails):
-        raise TypeError("rails is True, or a list of names such as 'mlx5_0' or 'mlx5_0:1'")
+    if isinstance(rails, str) or not all(name is None or isinstance(name, str) for name in rails):
+        raise TypeError("rails is True, or a list of names such as 'mlx5_0' or 'mlx5_0:1', or None for no rail")
     if not 1 <= len(rails) <= lib.CRPC_RAILS_MAX:
         raise ValueError(f"rails has 1 to {lib.CRPC_RAILS_MAX} names, not {len(rails)}")
     for index, name in enumerate(rails):
-        text = name.encode()
+        text = b"none" if name is None else name.encode()
         if not 0 < len(text) < len(options.rails[index]):
             raise NoDevice(f"no device has a name of {len(text)} bytes", lib.CRPC_E_NO_DEVICE)
         options.rails[index] = text
@@ -140,7 +140,7 @@ class Context(Closing, Pump):
 
         `compressed_completions` requests compressed completions; info().features tells whether they
         are in use. `rails` opens the rails, which channels need: True for all that there are, or
-        one or two names. With `keep_registered`, buffers stay registered after a channel has used
+        one or two names; ["mlx5_0", None] is one rail, and ["mlx5_0"] leaves the choice of the second to the library. With `keep_registered`, buffers stay registered after a channel has used
         them; call forget() before their memory goes away. `queues` is needed for queues: regions then
         give all of their peers the rights that register() names. With `initiators`, endpoints connect by
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.

@@ -34,6 +34,8 @@ def test_rails_by_name_or_as_there_are():
         assert [rail.device for rail in chosen.rails()] == list(RAILS)
         assert one.rails()[0].device == "mlx5_1" and one.rails()[0].message_bytes_max > 0
         assert named.rails()[0].receives_left > 0
+    with copyrpc.Context(rails=["mlx5_1", None]) as alone:
+        assert [rail.device for rail in alone.rails()] == ["mlx5_1"]
 
 
 @pytest.mark.parametrize("rails, kind", [("mlx5_0", TypeError), ([1], TypeError), ([], ValueError), (["a", "b", "c"], ValueError),
