@@ -1,4 +1,4 @@
-/* plugin.c: NCCL's way in: the tables, and what lasts from the first init to the last finalize. */
+/* plugin.c: what lasts from the first init to the last finalize. */
 #include "plugin.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static int find_devices(void)
     return NET_SUCCESS;
 }
 
-static int init(net_logger logger)
+int plugin_init(net_logger logger)
 {
     pthread_mutex_lock(&lock);
     log_to = logger;
@@ -66,33 +66,13 @@ static int init(net_logger logger)
     return result;
 }
 
-static int init_v10(net_logger logger, net_profiler profiler)
+void plugin_finalize(void)
 {
-    (void)profiler;
-    return init(logger);
-}
-
-/* Traffic classes: rdma_cm's default stays; docs/nccl.md says so. */
-static int init_v11(void **instance, uint64_t communicator, struct net_config *config,
-                    net_logger logger, net_profiler profiler)
-{
-    (void)communicator, (void)config, (void)profiler;
-    int result = init(logger);
-    if (result == NET_SUCCESS) {
-        *instance = devices; /* NULL would do; but it is NCCL's word for "not made yet" */
-    }
-    return result;
-}
-
-static int finalize(void *instance)
-{
-    (void)instance;
     pthread_mutex_lock(&lock);
     if (inits > 0 && --inits == 0) {
         net_forget_connects();
     }
     pthread_mutex_unlock(&lock);
-    return NET_SUCCESS;
 }
 
 struct device *plugin_device(int index)
@@ -100,110 +80,7 @@ struct device *plugin_device(int index)
     return index >= 0 && (uint32_t)index < device_count ? &devices[index] : NULL;
 }
 
-static int count_devices(int *count)
+uint32_t plugin_device_count(void)
 {
-    *count = (int)device_count;
-    return NET_SUCCESS;
+    return device_count;
 }
-
-static int properties_v12(int index, struct net_properties_v12 *properties)
-{
-    struct device *device = plugin_device(index);
-    if (device == NULL) {
-        return NET_INVALID_ARGUMENT;
-    }
-    device_properties(device, index, properties);
-    return NET_SUCCESS;
-}
-
-static int properties_v11(int index, struct net_properties_v11 *properties)
-{
-    struct net_properties_v12 all;
-    int result = properties_v12(index, &all);
-    if (result != NET_SUCCESS) {
-        return result;
-    }
-    memset(properties, 0, sizeof(*properties));
-    memcpy(properties, &all, offsetof(struct net_properties_v12, virtual_device));
-    properties->virtual_device.count = all.virtual_device.count;
-    properties->virtual_device.devices[0] = all.virtual_device.devices[0];
-    properties->point_to_point_bytes_max = all.point_to_point_bytes_max;
-    properties->collective_bytes_max = all.collective_bytes_max;
-    properties->multi_request_max = all.multi_request_max;
-    return NET_SUCCESS;
-}
-
-static int properties_v10(int index, struct net_properties_v10 *properties)
-{
-    struct net_properties_v11 more;
-    int result = properties_v11(index, &more);
-    if (result == NET_SUCCESS) {
-        memcpy(properties, &more, sizeof(*properties));
-    }
-    return result;
-}
-
-static int listen_v10(int device, void *handle, void **listen_comm)
-{
-    return net_listen(device, handle, listen_comm);
-}
-
-static int listen_v11(void *instance, int device, void *handle, void **listen_comm)
-{
-    (void)instance;
-    return net_listen(device, handle, listen_comm);
-}
-
-static int connect_v10(int device, struct net_config *config, void *handle, void **send_comm,
-                       void **device_comm)
-{
-    (void)config, (void)device_comm;
-    return net_connect(device, handle, send_comm);
-}
-
-static int connect_v11(void *instance, int device, void *handle, void **send_comm,
-                       void **device_comm)
-{
-    (void)instance, (void)device_comm;
-    return net_connect(device, handle, send_comm);
-}
-
-/* What is left out is NULL, and NCCL does not call it: device offload, virtual devices,
- * attributes, and news of what the GPU has consumed. */
-#define CALLS_FROM_ACCEPT                                                                          \
-    .accept = net_accept, .register_memory = net_register, .register_dmabuf = net_register_dmabuf, \
-    .deregister = net_deregister, .send = net_send, .receive = net_receive, .flush = net_flush,    \
-    .test = net_test, .close_send = net_close_comm, .close_receive = net_close_comm,               \
-    .close_listen = net_close_listen
-
-CRPC_API const struct net_table_v12 ncclNetPlugin_v12 = {
-    .name = "copyrpc",
-    .init = init_v11,
-    .devices = count_devices,
-    .properties = properties_v12,
-    .listen = listen_v11,
-    .connect = connect_v11,
-    CALLS_FROM_ACCEPT,
-    .finalize = finalize,
-};
-
-CRPC_API const struct net_table_v11 ncclNetPlugin_v11 = {
-    .name = "copyrpc",
-    .init = init_v11,
-    .devices = count_devices,
-    .properties = properties_v11,
-    .listen = listen_v11,
-    .connect = connect_v11,
-    CALLS_FROM_ACCEPT,
-    .finalize = finalize,
-};
-
-CRPC_API const struct net_table_v10 ncclNetPlugin_v10 = {
-    .name = "copyrpc",
-    .init = init_v10,
-    .devices = count_devices,
-    .properties = properties_v10,
-    .listen = listen_v10,
-    .connect = connect_v10,
-    CALLS_FROM_ACCEPT,
-};

@@ -1,6 +1,7 @@
 /* plugin.h: what the plugin's parts know of each other.
  *
- *   plugin.c    init, finalize, devices, the three tables
+ *   tables.c    a table of calls for each version of NCCL's interface
+ *   plugin.c    init, finalize, devices
  *   settings.c  COPYRPC_NCCL_*
  *   device.c    rails, and what NCCL is told about them
  *   session.c   a context of copyrpc, its lock, its completions
@@ -84,12 +85,15 @@ int device_find(const struct settings *settings, uint32_t index, struct device *
 /* Opens the device's rails for so many channels. CRPC_OK, or a status and a warning. */
 int32_t device_open(const struct device *device, uint32_t channels_max, crpc_context **context);
 
-/* All three versions begin as version 11, apart from the size of the virtual device. */
+/* Of the newest version; the older ones have less. */
 void device_properties(struct device *device, int index, struct net_properties_v12 *properties);
 
 /* ---- Plugin: plugin.c ------------------------------------------------------------------------ */
 
 extern struct settings settings;
+int plugin_init(net_logger logger);
+void plugin_finalize(void);
+uint32_t plugin_device_count(void);
 /* NULL if NCCL names a device that there is not. */
 struct device *plugin_device(int index);
 

@@ -18,14 +18,18 @@ struct net {
     int version;
     void *library;
     const char *name;
-    const void *table;
-    void *instance; /* of versions 11 and 12 */
+    int traffic_class; /* that NCCL asks for, from version 10 on; -1 = none */
+    void *instance;    /* of versions 11 and 12 */
     NET_CALLS_FROM_ACCEPT;
 };
+
+#define NET_VERSION_MIN 7
+#define NET_VERSION_MAX 12
 
 /* Warnings that the plugin gave so far; they are printed if HARNESS_LOG is set. */
 extern unsigned warnings;
 
+/* One at a time is loaded. */
 bool net_load(struct net *net, int version);
 void net_unload(struct net *net);
 int net_init(struct net *net);

@@ -16,8 +16,6 @@
 
 #include <cmocka.h>
 
-static const int versions[] = {10, 11, 12};
-
 /* ---- One by one ------------------------------------------------------------------------------ */
 
 #define WINDOW 4
@@ -131,8 +129,8 @@ static void test_messages(void **state)
 {
     (void)state;
     const struct plan plan = {.messages = 300};
-    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
-        pair_run(versions[i], receive_messages, send_messages, &plan, KILL_NOBODY, 240);
+    for (int version = NET_VERSION_MIN; version <= NET_VERSION_MAX; version++) {
+        pair_run(version, receive_messages, send_messages, &plan, KILL_NOBODY, 240);
     }
 }
 
@@ -276,8 +274,8 @@ static void send_groups(struct side *side)
 static void test_groups(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
-        pair_run(versions[i], receive_groups, send_groups, NULL, KILL_NOBODY, 240);
+    for (int version = NET_VERSION_MIN; version <= NET_VERSION_MAX; version++) {
+        pair_run(version, receive_groups, send_groups, NULL, KILL_NOBODY, 240);
     }
 }
 

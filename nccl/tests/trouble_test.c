@@ -55,7 +55,7 @@ static void look(struct side *side)
 static void test_properties(void **state)
 {
     (void)state;
-    for (int version = 10; version <= 12; version++) {
+    for (int version = NET_VERSION_MIN; version <= NET_VERSION_MAX; version++) {
         pair_run(version, look, look, NULL, KILL_NOBODY, 240);
     }
 }
@@ -184,7 +184,7 @@ static void die_as_sender(struct side *side)
 static void test_sender_dies(void **state)
 {
     (void)state;
-    for (int version = 10; version <= 12; version++) {
+    for (int version = NET_VERSION_MIN; version <= NET_VERSION_MAX; version++) {
         pair_run(version, outlive_sender, die_as_sender, NULL, KILL_SENDER, 240);
     }
 }
