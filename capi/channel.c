@@ -92,6 +92,19 @@ static int32_t check_split(const crpc_channel_options *options, crpc_error *erro
     return check_share(options->rail0_share, error);
 }
 
+/* More of them would not fit into the completion queues. */
+static int32_t check_queue_pairs(const crpc_channel_options *options, uint32_t most,
+                                 crpc_error *error)
+{
+    if (options->queue_pairs > most) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "queue_pairs is %u, and the context was opened with rail_queue_pairs_max %u",
+            options->queue_pairs, most);
+    }
+    return CRPC_OK;
+}
+
 /* Rails that the context has not got are no error: which there are is the machine's business. */
 static int32_t check_rails(crpc_channel_options *options, uint32_t present, crpc_error *error)
 {
@@ -113,6 +126,9 @@ static int32_t take_options(const crpc_context *context, union connection_option
     int32_t status = COPYIN(options, theirs, channel_options, error);
     if (status == CRPC_OK) {
         status = check_ranges(options, error);
+    }
+    if (status == CRPC_OK) {
+        status = check_queue_pairs(options, context->rail_queue_pairs_max, error);
     }
     if (status == CRPC_OK) {
         status = check_split(options, error);

@@ -54,10 +54,11 @@ int32_t crpc_device_query(uint32_t index, crpc_device_info *info, crpc_error *er
 static int32_t check_no_rails(const crpc_context_options *options, crpc_error *error)
 {
     if (options->rails[0][0] || options->rails[1][0] || options->rail_receive_depth != 0 ||
-        options->channels_max != 0) {
-        return error_set(error, CRPC_E_INVALID, 0,
-                         "rails, rail_receive_depth and channels_max are only used with the flag "
-                         "CRPC_CONTEXT_RAILS");
+        options->channels_max != 0 || options->rail_queue_pairs_max != 0) {
+        return error_set(
+            error, CRPC_E_INVALID, 0,
+            "rails, rail_receive_depth, channels_max and rail_queue_pairs_max are only "
+            "used with the flag CRPC_CONTEXT_RAILS");
     }
     return CRPC_OK;
 }
@@ -80,6 +81,10 @@ static int32_t check_rails(const crpc_context_options *options, crpc_error *erro
     if (options->channels_max > CHANNELS_MAX_LIMIT) {
         return error_set(error, CRPC_E_INVALID, 0, "channels_max may be at most %u",
                          CHANNELS_MAX_LIMIT);
+    }
+    if (options->rail_queue_pairs_max > CRPC_CHANNEL_QUEUE_PAIRS_MAX) {
+        return error_set(error, CRPC_E_INVALID, 0, "rail_queue_pairs_max may be at most %d",
+                         CRPC_CHANNEL_QUEUE_PAIRS_MAX);
     }
     return CRPC_OK;
 }
@@ -147,6 +152,7 @@ static void fill_defaults(crpc_context_options *options)
     default32(&options->signal_interval, SIGNAL_INTERVAL_DEFAULT);
     default32(&options->rail_receive_depth, RAIL_RECEIVE_DEPTH_DEFAULT);
     default32(&options->channels_max, CHANNELS_MAX_DEFAULT);
+    default32(&options->rail_queue_pairs_max, CRPC_CHANNEL_QUEUE_PAIRS_MAX);
     default32(&options->queues_max, QUEUES_MAX_DEFAULT);
 }
 

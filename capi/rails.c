@@ -83,7 +83,7 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
         .gid_index = choice->gid_index,
         .receive_depth = options->rail_receive_depth,
         .send_depth = CHANNEL_SEND_DEPTH,
-        .send_completion_depth = options->channels_max * CRPC_CHANNEL_QUEUE_PAIRS_MAX *
+        .send_completion_depth = options->channels_max * options->rail_queue_pairs_max *
                                  nic_send_places(CHANNEL_SEND_DEPTH),
         .signal_interval = CHANNEL_SIGNAL_INTERVAL,
         .features = options->features,
@@ -225,6 +225,7 @@ int32_t context_open_rails(struct crpc_context *context, const crpc_context_opti
     context->rails.log = &context->log;
     context->rails.windows = true;
     context->rails.told = true;
+    context->rail_queue_pairs_max = options->rail_queue_pairs_max;
     int32_t status = open_rail0(context, options, driver, error);
     if (status != CRPC_OK) {
         return status;

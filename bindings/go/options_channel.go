@@ -36,6 +36,12 @@ func WithRailReceiveDepth(count int) Option {
 	return func(s *settings) { s.device.rail_receive_depth = s.number("rail_receive_depth", count) }
 }
 
+// WithRailQueuePairsMax sets how many queue pairs of each rail a channel of the context may have; 8 by
+// default. With fewer, the context takes less memory for completions.
+func WithRailQueuePairsMax(count int) Option {
+	return func(s *settings) { s.device.rail_queue_pairs_max = s.number("rail_queue_pairs_max", count) }
+}
+
 // WithChannelsMax sets how many channels the context may have; 64 by default. For Open and OpenRaw.
 func WithChannelsMax(count int) Option {
 	return func(s *settings) { s.device.channels_max = s.number("channels_max", count) }

@@ -225,6 +225,42 @@ static void a_rail_tells_about_itself(void **state)
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 }
 
+/* What a context takes for completions is what its channels can have; and if the device has less, fewer of them. */
+static void channels_fit_into_the_completion_queue(void **state)
+{
+    (void)state;
+    struct memory_fabric_options *fabric = memory_fabric_options(memory_fabric_default());
+    crpc_context_options options = options_of("", "none");
+    crpc_channel_options two = {.struct_size = sizeof(two), .queue_pairs = 2};
+    crpc_error error = {.struct_size = sizeof(error)};
+    crpc_context *context;
+    crpc_channel channel;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    options.channels_max = 4;
+    options.rail_queue_pairs_max = 1;
+    assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+    uint32_t bytes = sizeof(blob);
+    assert_int_equal(crpc_channel_blob(context, &two, &channel, blob, &bytes, &error),
+                     CRPC_E_INVALID);
+    assert_non_null(strstr(error.message, "rail_queue_pairs_max 1"));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(crpc_channel_blob(context, NULL, &channel, blob, &bytes, NULL), CRPC_OK);
+    }
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+
+    fabric->send_completion_depth_max = 3 * 512;
+    options.rail_queue_pairs_max = 0;
+    assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+    assert_int_equal(crpc_channel_blob(context, &two, &channel, blob, &bytes, NULL), CRPC_OK);
+    crpc_channel second;
+    assert_int_equal(crpc_channel_blob(context, &two, &second, blob, &bytes, &error),
+                     CRPC_E_NO_RESOURCE);
+    assert_non_null(strstr(error.message, "1536 sends"));
+    assert_int_equal(crpc_channel_close(context, channel), CRPC_OK);
+    assert_int_equal(crpc_channel_blob(context, &two, &second, blob, &bytes, &error), CRPC_OK);
+    assert_int_equal(crpc_context_close(context), CRPC_OK);
+}
+
 static void names_that_are_wrong(void **state)
 {
     (void)state;
@@ -275,6 +311,8 @@ static void options_that_are_wrong(void **state)
         {.flags = 0, .rails = {"memory0"}},
         {.flags = 0, .rails = {"", "memory1"}},
         {.flags = 0, .rails = {"", "none"}},
+        {.flags = 0, .rail_queue_pairs_max = 1},
+        {.flags = CRPC_CONTEXT_RAILS, .rail_queue_pairs_max = 9},
         {.flags = CRPC_CONTEXT_RAILS, .rail_receive_depth = 17},
         {.flags = CRPC_CONTEXT_RAILS, .rail_receive_depth = (1u << 24) + 1},
         {.flags = CRPC_CONTEXT_RAILS, .channels_max = (1u << 16) + 1},
@@ -287,7 +325,7 @@ static void options_that_are_wrong(void **state)
         crpc_context *context;
         cases[i].struct_size = sizeof(cases[i]);
         assert_int_equal(crpc_context_open(&cases[i], &context, &error), CRPC_E_INVALID);
-        assert_non_null(strstr(error.message, i == 0 || i == 7 ? "channels_max" : "rail"));
+        assert_non_null(strstr(error.message, i == 0 || i == 9 ? "channels_max" : "rail"));
     }
 }
 
@@ -476,6 +514,7 @@ int main(void)
         ON_FABRIC(no_second_rail_can_be_asked_for),
         ON_FABRIC(a_channel_may_ask_for_rails_that_are_not_there),
         ON_FABRIC(a_rail_tells_about_itself),
+        ON_FABRIC(channels_fit_into_the_completion_queue),
         ON_FABRIC(names_that_are_wrong),
         ON_FABRIC(options_that_are_wrong),
         ON_FABRIC(a_failure_of_a_rail_leaves_nothing_behind),

@@ -332,6 +332,7 @@ struct engine_rail {
     struct table queues;        /* number -> struct channel_queue */
     uint32_t message_bytes_max; /* limit of one WQE */
     uint32_t receives_promised;
+    uint32_t queue_pairs;
     uint64_t receives_completed;
 };
 

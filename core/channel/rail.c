@@ -58,14 +58,32 @@ static void destroy(struct channel_queue *queue)
         grants_destroy(queue); /* the number of the queue pair may be used again */
     }
     rail->operations->queue_pair_destroy(queue->queue_pair);
+    rail->queue_pairs--;
     link_forget_queue_pair(&engine->links, queue->rail, number);
     free(queue->posted);
     free(queue);
 }
 
+/* Nothing may overrun the completion queue: if all fails at once, each WQE has an entry. */
+static bool sends_complete(const struct engine_rail *rail, crpc_error *error)
+{
+    const struct nic *nic = rail->nic;
+    if ((uint64_t)(rail->queue_pairs + 1) * nic->send_depth <= nic->send_completion_depth) {
+        return true;
+    }
+    error_set(error, CRPC_E_NO_RESOURCE, 0,
+              "the completion queue of %s takes %u sends, enough for %u queue pairs: close some "
+              "channels, or raise channels_max or rail_queue_pairs_max of the context",
+              nic->device, nic->send_completion_depth, rail->queue_pairs);
+    return false;
+}
+
 static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc_error *error)
 {
     struct engine_rail *engine_rail = &channel->engine->rails[rail];
+    if (!sends_complete(engine_rail, error)) {
+        return NULL;
+    }
     struct channel_queue *queue = lines_alloc(1, sizeof(*queue));
     /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and a step of
      * the grant of a message. */
@@ -90,6 +108,7 @@ static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc
         free(queue);
         return NULL;
     }
+    engine_rail->queue_pairs++;
     if (!table_set(&engine_rail->queues, queue->queue_pair->number, queue)) {
         error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
         destroy(queue);

@@ -117,6 +117,7 @@ class Context(Closing, Pump):
         rails: Rails = False,
         rail_receive_depth: int = 0,
         channels_max: int = 0,
+        rail_queue_pairs_max: int = 0,
         keep_registered: bool = False,
         queues: bool = False,
         queues_max: int = 0,
@@ -188,6 +189,7 @@ class Context(Closing, Pump):
             setattr(options, option, number(value, option, 0, 0xFFFFFFFF))
         options.rail_receive_depth = number(rail_receive_depth, "rail_receive_depth", 0, 0xFFFFFFFF)
         options.channels_max = number(channels_max, "channels_max", 0, 0xFFFFFFFF)
+        options.rail_queue_pairs_max = number(rail_queue_pairs_max, "rail_queue_pairs_max", 0, 0xFFFFFFFF)
         options.flags |= lib.CRPC_CONTEXT_QUEUES if queues else 0
         options.flags |= lib.CRPC_CONTEXT_METRICS if metrics else 0
         options.queues_max = number(queues_max, "queues_max", 0, 0xFFFFFFFF)
