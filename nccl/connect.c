@@ -1,120 +1,163 @@
-/* connect.c: listen, connect, accept and close. What a listen comm writes into NCCL's handle is its
- * address and a token by which it knows whom to accept. */
+/* connect.c: listen, connect, accept and close. What a listen comm writes into NCCL's handle is where it is to be
+ * met, and a token by which it knows whom to accept.
+ *
+ * connect and accept are called until there is a comm, and go one step further each time:
+ *
+ *   COMM_OPENING     until the session's context is open; then the channel is made, and its blob
+ *   COMM_MEETING     until the peer has greeted with its blob; then it is joined
+ *   COMM_CONNECTING  until the channel is connected
+ *
+ * A comm that is accepted begins when a guest has greeted with the token.
+ */
 #include "plugin.h"
 
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define HANDLE_MAGIC 0x43525043u /* "CRPC" */
-#define HANDLE_VERSION 1u
-#define REASON_STRANGER 1u /* for crpc_channel_reject: not the token of the handle */
+#define HANDLE_VERSION 2u
+/* A stranger that says nothing is thrown out. */
+#define GREETING_NS UINT64_C(10000000000)
 
 /* NCCL calls connect with the same memory until there is a comm, and keeps what is written there
  * (its own networks keep their state so too). */
 struct handle {
     uint32_t magic;
     uint32_t version;
-    uint8_t token[TOKEN_BYTES];
-    char address[ADDRESS_BYTES];
+    uint8_t token[MEET_TOKEN_BYTES];
+    uint16_t family;
+    uint16_t port; /* in network byte order */
+    uint32_t
+        scope_id; /* of a link-local address: the listening machine's number of the interface */
+    uint8_t address[16];
     struct comm *connecting;
 };
 _Static_assert(sizeof(struct handle) <= NET_HANDLE_BYTES, "the handle is NCCL's in size");
 
 struct listen_comm {
-    struct session *session;
-    crpc_listener listener;
-    uint8_t token[TOKEN_BYTES];
+    struct device *device;
+    int fd;
+    uint8_t token[MEET_TOKEN_BYTES];
+    struct meeting *guests[GUESTS_MAX]; /* who has connected, in this order */
+    uint32_t guest_count;
     struct comm *accepting;
 };
 
 static pthread_mutex_t connecting_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct comm *connecting;
 
-static void fill_options(crpc_channel_options *options, const struct comm *comm)
+/* ---- Addresses ------------------------------------------------------------------------------- */
+
+static void write_address(struct handle *handle, const struct sockaddr_storage *address)
 {
-    *options = (crpc_channel_options){
-        .struct_size = sizeof(*options),
-        .user_data = comm->id,
-        .slots = SLOTS,
-        .sends_max = REQUESTS,
-        .queue_pairs = settings.queue_pairs,
-        .split = settings.split,
-        .rail0_share = settings.share,
-        .stripe_bytes_min = settings.stripe_bytes_min,
-        .connect_timeout_ns = settings.connect_timeout_ns,
-    };
-    memcpy(options->hint, settings.hint, sizeof(options->hint));
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    handle->family = address->ss_family;
+    if (address->ss_family == AF_INET) {
+        handle->port = four->sin_port;
+        memcpy(handle->address, &four->sin_addr, sizeof(four->sin_addr));
+    } else {
+        handle->port = six->sin6_port;
+        handle->scope_id = six->sin6_scope_id;
+        memcpy(handle->address, &six->sin6_addr, sizeof(six->sin6_addr));
+    }
 }
 
-/* ---- Listen ---------------------------------------------------------------------------------- */
-
-int net_listen(int index, void *handle, void **listen_comm)
+static bool read_address(const struct handle *handle, struct sockaddr_storage *address)
 {
-    struct device *device = plugin_device(index);
-    if (device == NULL) {
-        return NET_INVALID_ARGUMENT;
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+    memset(address, 0, sizeof(*address));
+    address->ss_family = handle->family;
+    if (handle->family == AF_INET) {
+        four->sin_port = handle->port;
+        memcpy(&four->sin_addr, handle->address, sizeof(four->sin_addr));
+    } else {
+        six->sin6_port = handle->port;
+        six->sin6_scope_id = handle->scope_id;
+        memcpy(&six->sin6_addr, handle->address, sizeof(six->sin6_addr));
     }
-    int32_t status;
-    struct listen_comm *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return NET_SYSTEM_ERROR;
+    return handle->family == AF_INET || handle->family == AF_INET6;
+}
+
+/* ---- Steps of both sides --------------------------------------------------------------------- */
+
+static void fail(struct comm *comm, int32_t status)
+{
+    comm->status = status;
+    comm->state = COMM_FAILED;
+}
+
+/* COMM_OPENING: true once there is a channel. */
+static bool make_channel(struct comm *comm)
+{
+    struct session *session = comm->session;
+    enum session_state state = atomic_load_explicit(&session->state, memory_order_acquire);
+    if (state == SESSION_OPENING) {
+        return false;
     }
-    made->session = session_open(device, LISTENER_CHANNELS_MAX, &status);
-    if (made->session == NULL) {
-        free(made);
-        return net_result(status);
-    }
-    crpc_error error = {.struct_size = sizeof(error)};
-    crpc_listener_options options = {.struct_size = sizeof(options),
-                                     .flags = CRPC_LISTENER_CHANNELS};
-    crpc_listener_info info = {.struct_size = sizeof(info)};
-    status = crpc_listener_open(made->session->context, device->address, &options, &made->listener,
-                                &error);
-    if (status >= 0) {
-        status = crpc_listener_get_info(made->session->context, made->listener, &info);
-    }
-    if (status >= 0 && getrandom(made->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
-        status = CRPC_E_SYSTEM;
+    int32_t status = session->status;
+    if (state == SESSION_OPEN) {
+        pthread_mutex_lock(&session->lock);
+        status = comm_make_channel(comm);
+        pthread_mutex_unlock(&session->lock);
     }
     if (status < 0) {
-        WARN("cannot listen on %s: %s: %s", device->address, crpc_status_name(status),
-             error.message);
-        session_leave(made->session);
-        free(made);
-        return net_result(status);
+        fail(comm, status);
+        return false;
     }
-    struct handle *out = handle;
-    memset(out, 0, NET_HANDLE_BYTES);
-    out->magic = HANDLE_MAGIC;
-    out->version = HANDLE_VERSION;
-    memcpy(out->token, made->token, TOKEN_BYTES);
-    memcpy(out->address, info.address, ADDRESS_BYTES);
-    *listen_comm = made;
-    return NET_SUCCESS;
+    comm->state = COMM_MEETING;
+    return true;
 }
 
-int net_close_listen(void *listen_comm)
+static void greet(struct comm *comm, const uint8_t token[MEET_TOKEN_BYTES])
 {
-    struct listen_comm *listen = listen_comm;
-    if (listen == NULL) {
-        return NET_SUCCESS;
+    const struct way *way = &comm->session->way;
+    meet_greet(comm->meeting, token, comm->blob, comm->blob_bytes, way->traffic_class,
+               way->service_level);
+}
+
+/* The side with the lesser blob sends first, so it joins last. */
+static bool joins_first(const struct comm *comm, const struct meet_greeting *peer)
+{
+    return memcmp(comm->blob, peer->blob, sizeof(comm->blob)) > 0;
+}
+
+static void join(struct comm *comm)
+{
+    const struct meet_greeting *peer = &comm->meeting->in;
+    pthread_mutex_lock(&comm->session->lock);
+    int32_t status = comm_join(comm, peer->blob, peer->blob_bytes);
+    pthread_mutex_unlock(&comm->session->lock);
+    if (status < 0) {
+        fail(comm, status);
     }
-    struct session *session = listen->session;
+}
+
+/* COMM_CONNECTING: until it is connected, or the peer has gone without having been. */
+static void watch(struct comm *comm)
+{
+    struct session *session = comm->session;
+    char word;
+    enum meet_result heard = meet_hear(comm->meeting, &word);
     pthread_mutex_lock(&session->lock);
-    crpc_listener_close(session->context, listen->listener);
-    while (session->asking_count > 0) { /* the listener has rejected those who still wait */
-        crpc_channel_close(session->context, session->asking[--session->asking_count]);
-    }
-    if (listen->accepting != NULL) {
-        comm_remove(listen->accepting);
-        session->users--;
+    session_poll(session);
+    if (comm->state == COMM_CONNECTED) {
+        meet_say(comm->meeting, MEET_CONNECTED);
+        meet_hear(comm->meeting, &word); /* sends it */
+    } else if (comm->state == COMM_CONNECTING && heard == MEET_OVER && !comm->meeting->said_all) {
+        WARN("the peer has gone while its channel was being connected");
+        fail(comm, CRPC_E_DISCONNECTED);
+    } else if (comm->state == COMM_FAILED) {
+        comm_explain(comm, "connecting failed", comm->status);
     }
     pthread_mutex_unlock(&session->lock);
-    session_leave(session);
-    free(listen);
-    return NET_SUCCESS;
+    comm->meeting->said_all |= heard == MEET_HEARD && word == MEET_CONNECTED;
 }
 
 /* ---- Connect --------------------------------------------------------------------------------- */
@@ -151,121 +194,274 @@ void net_forget_connects(void)
     pthread_mutex_unlock(&connecting_lock);
 }
 
-static int begin_connect(struct device *device, struct handle *handle, struct comm **made)
+static int32_t lost(const struct meeting *meeting)
 {
-    int32_t status;
-    struct session *session = session_open(device, 1, &status);
-    if (session == NULL) {
-        return net_result(status);
+    switch (meeting->os_error) {
+    case 0: /* it knows the token no more, or never did */
+    case ECONNREFUSED:
+        return CRPC_E_REFUSED;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return CRPC_E_UNREACHABLE;
+    case ETIMEDOUT:
+        return CRPC_E_TIMEOUT;
+    default:
+        return CRPC_E_DISCONNECTED;
     }
-    struct comm *comm = comm_create(session);
-    if (comm == NULL) {
-        session_leave(session);
-        return NET_SYSTEM_ERROR;
-    }
-    session_leave(session); /* it is the comm's now */
-    comm->sends = true;
-    crpc_channel_options options;
-    fill_options(&options, comm);
-    options.token_bytes = TOKEN_BYTES;
-    memcpy(options.token, handle->token, TOKEN_BYTES);
-    handle->address[ADDRESS_BYTES - 1] = '\0';
-    crpc_error error = {.struct_size = sizeof(error)};
-    status =
-        crpc_channel_connect(session->context, handle->address, &options, &comm->channel, &error);
-    if (status < 0) {
-        WARN("cannot connect to %s: %s", handle->address, error.message);
-        comm_destroy(comm);
-        return net_result(status);
-    }
-    remember_connect(comm);
-    handle->connecting = comm;
-    *made = comm;
-    return NET_SUCCESS;
 }
 
-int net_connect(int index, void *opaque, void **send_comm)
+static void meet_listener(struct comm *comm, const struct handle *handle)
+{
+    struct meeting *meeting = comm->meeting;
+    switch (meet_step(meeting)) {
+    case MEET_WAITS:
+        if (now_ns() > meeting->deadline_ns) {
+            WARN("no accept within COPYRPC_NCCL_CONNECT_SECONDS");
+            fail(comm, CRPC_E_TIMEOUT);
+        }
+        break;
+    case MEET_OVER:
+        WARN("the peer's listen comm cannot be met: %s",
+             meeting->os_error != 0 ? strerror(meeting->os_error) : "it has closed the connection");
+        fail(comm, lost(meeting));
+        break;
+    case MEET_HEARD:
+        if (!meet_knows(meeting, handle->token)) {
+            WARN("who answers at the peer's address is none of this plugin's, or of another "
+                 "version");
+            fail(comm, CRPC_E_PROTOCOL);
+            break;
+        }
+        if (joins_first(comm, &meeting->in)) {
+            meet_say(meeting, MEET_JOINED);
+        }
+        join(comm);
+        break;
+    }
+}
+
+static void step_connect(struct comm *comm, const struct handle *handle)
+{
+    if (comm->state == COMM_OPENING && make_channel(comm)) {
+        struct sockaddr_storage address;
+        comm->meeting = read_address(handle, &address)
+                            ? meet_connect(&address, now_ns() + settings.connect_timeout_ns)
+                            : NULL;
+        if (comm->meeting == NULL) {
+            WARN("cannot connect to the peer's listen comm: %s", strerror(errno));
+            fail(comm, errno == ENOMEM || errno == EMFILE ? CRPC_E_SYSTEM : CRPC_E_UNREACHABLE);
+            return;
+        }
+        greet(comm, handle->token);
+    }
+    if (comm->state == COMM_MEETING) {
+        meet_listener(comm, handle);
+    }
+    if (comm->state == COMM_CONNECTING) {
+        watch(comm);
+    }
+}
+
+int net_connect(int index, int traffic_class, void *opaque, void **send_comm)
 {
     struct device *device = plugin_device(index);
     struct handle *handle = opaque;
     *send_comm = NULL;
     if (device == NULL || handle->magic != HANDLE_MAGIC || handle->version != HANDLE_VERSION) {
-        WARN("the peer's handle is none of this plugin's: does every rank load it?");
+        WARN(
+            "the peer's handle is none of this plugin's: does every rank load it, in one version?");
         return NET_INVALID_ARGUMENT;
     }
     struct comm *comm = handle->connecting;
     if (comm == NULL) {
-        int result = begin_connect(device, handle, &comm);
+        comm = comm_create(device, way_choose(device, way_asked(device, traffic_class)));
         if (comm == NULL) {
-            return result;
+            return NET_SYSTEM_ERROR;
         }
+        comm->sends = true;
+        remember_connect(comm);
+        handle->connecting = comm;
     }
-    pthread_mutex_lock(&comm->session->lock);
-    session_poll(comm->session);
-    enum comm_state state = comm->state;
-    int32_t status = comm->status;
-    if (state == COMM_FAILED) {
-        char what[ADDRESS_BYTES + 32];
-        snprintf(what, sizeof(what), "connecting to %s failed", handle->address);
-        comm_explain(comm, what, status);
-    }
-    pthread_mutex_unlock(&comm->session->lock);
-    if (state == COMM_CONNECTING) {
+    step_connect(comm, handle);
+    if (comm->state < COMM_CONNECTED) {
         return NET_SUCCESS;
     }
     forget_connect(comm);
     handle->connecting = NULL;
-    if (state == COMM_FAILED) {
+    if (comm->state == COMM_FAILED) {
+        int result = net_result(comm->status);
         comm_destroy(comm);
-        return net_result(status);
+        return result;
     }
+    meet_end(comm->meeting);
+    comm->meeting = NULL;
     *send_comm = comm;
     return NET_SUCCESS;
 }
 
-/* ---- Accept ---------------------------------------------------------------------------------- */
+/* ---- Listen ---------------------------------------------------------------------------------- */
 
-static bool has_token(struct listen_comm *listen, crpc_channel channel)
+int net_listen(int index, void *handle, void **listen_comm)
 {
-    crpc_channel_info info = {.struct_size = sizeof(info)};
-    return crpc_channel_get_info(listen->session->context, channel, &info) >= 0 &&
-           info.token_bytes == TOKEN_BYTES && memcmp(info.token, listen->token, TOKEN_BYTES) == 0;
+    struct device *device = plugin_device(index);
+    struct sockaddr_storage address;
+    if (device == NULL) {
+        return NET_INVALID_ARGUMENT;
+    }
+    if (!interface_choose(&settings, &address)) {
+        return NET_SYSTEM_ERROR;
+    }
+    struct listen_comm *made = calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return NET_SYSTEM_ERROR;
+    }
+    made->device = device;
+    made->fd = meet_listen(&address);
+    if (made->fd < 0 || getrandom(made->token, sizeof(made->token), 0) != sizeof(made->token)) {
+        WARN("cannot listen for peers: %s", strerror(errno));
+        if (made->fd >= 0) {
+            close(made->fd);
+        }
+        free(made);
+        return NET_SYSTEM_ERROR;
+    }
+    memset(handle, 0, NET_HANDLE_BYTES);
+    struct handle out = {.magic = HANDLE_MAGIC, .version = HANDLE_VERSION};
+    memcpy(out.token, made->token, sizeof(out.token));
+    write_address(&out, &address);
+    memcpy(handle, &out, sizeof(out));
+    *listen_comm = made;
+    return NET_SUCCESS;
 }
 
-/* Accepts the next who asks; strangers, and those who have given up meanwhile, are passed over. */
-static int begin_accept(struct listen_comm *listen)
+int net_close_listen(void *listen_comm)
 {
-    struct session *session = listen->session;
-    while (session->asking_count > 0 && listen->accepting == NULL) {
-        crpc_channel channel = session->asking[0];
-        session->asking_count--;
-        memmove(session->asking, session->asking + 1,
-                session->asking_count * sizeof(session->asking[0]));
-        if (!has_token(listen, channel)) {
-            INFO("refused somebody who is none of this job's");
-            session_turn_away(session, channel, REASON_STRANGER);
+    struct listen_comm *listen = listen_comm;
+    if (listen == NULL) {
+        return NET_SUCCESS;
+    }
+    while (listen->guest_count > 0) {
+        meet_end(listen->guests[--listen->guest_count]);
+    }
+    if (listen->accepting != NULL) {
+        comm_destroy(listen->accepting);
+    }
+    close(listen->fd);
+    free(listen);
+    return NET_SUCCESS;
+}
+
+/* ---- Guests ---------------------------------------------------------------------------------- */
+
+static void remove_guest(struct listen_comm *listen, uint32_t index)
+{
+    listen->guest_count--;
+    memmove(&listen->guests[index], &listen->guests[index + 1],
+            (listen->guest_count - index) * sizeof(listen->guests[0]));
+}
+
+static void turn_away(struct listen_comm *listen, uint32_t index)
+{
+    meet_end(listen->guests[index]);
+    remove_guest(listen, index);
+}
+
+/* Who has been silent for longest makes room: who has the token has shown it by then, if others come so fast. */
+static void let_in(struct listen_comm *listen)
+{
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        struct meeting *guest = meet_accept(listen->fd, now_ns() + GREETING_NS);
+        if (guest == NULL) {
+            return;
+        }
+        if (listen->guest_count == GUESTS_MAX) {
+            turn_away(listen, 0);
+        }
+        listen->guests[listen->guest_count++] = guest;
+    }
+}
+
+/* The first who has shown the token; NULL: nobody yet. Strangers are turned away. */
+static struct meeting *find_guest(struct listen_comm *listen)
+{
+    for (uint32_t i = 0; i < listen->guest_count;) {
+        struct meeting *guest = listen->guests[i];
+        enum meet_result result = meet_step(guest);
+        if (result == MEET_HEARD && meet_knows(guest, listen->token)) {
+            remove_guest(listen, i);
+            return guest;
+        }
+        if (result == MEET_WAITS && now_ns() <= guest->deadline_ns) {
+            i++;
             continue;
         }
-        struct comm *comm = comm_create(session);
-        if (comm == NULL) {
-            return NET_SYSTEM_ERROR;
+        if (result == MEET_HEARD) {
+            INFO("refused somebody who is none of this job's");
         }
-        comm->channel = channel;
-        crpc_channel_options options;
-        fill_options(&options, comm);
-        crpc_error error = {.struct_size = sizeof(error)};
-        int32_t status = crpc_channel_accept(session->context, channel, &options, &error);
-        if (status >= 0) {
-            listen->accepting = comm;
-            break;
-        }
-        comm_remove(comm);
-        session->users--;
-        if (status != CRPC_E_STATE && status != CRPC_E_STALE) {
-            WARN("cannot accept: %s: %s", crpc_status_name(status), error.message);
-            return net_result(status);
+        turn_away(listen, i);
+    }
+    return NULL;
+}
+
+/* ---- Accept ---------------------------------------------------------------------------------- */
+
+/* COMM_MEETING, with a guest who has greeted. */
+static void meet_guest(struct comm *comm)
+{
+    struct meeting *meeting = comm->meeting;
+    char word = '\0';
+    bool first = joins_first(comm, &meeting->in);
+    if (!first) {
+        switch (meet_hear(meeting, &word)) {
+        case MEET_WAITS:
+            if (now_ns() > meeting->deadline_ns) {
+                WARN("the peer has not joined within COPYRPC_NCCL_CONNECT_SECONDS");
+                fail(comm, CRPC_E_TIMEOUT);
+            }
+            return;
+        case MEET_OVER:
+            WARN("the peer has gone while it was being accepted");
+            fail(comm, CRPC_E_DISCONNECTED);
+            return;
+        case MEET_HEARD:
+            if (word != MEET_JOINED) {
+                fail(comm, CRPC_E_PROTOCOL);
+                return;
+            }
         }
     }
+    join(comm);
+}
+
+static void step_accept(struct listen_comm *listen, struct comm *comm)
+{
+    if (comm->state == COMM_OPENING && make_channel(comm)) {
+        greet(comm, listen->token);
+    }
+    if (comm->state == COMM_MEETING) {
+        meet_guest(comm);
+    }
+    if (comm->state == COMM_CONNECTING) {
+        watch(comm);
+    }
+}
+
+/* Its packets travel as the guest's, so that what answers them is in the same class. */
+static int begin_accept(struct listen_comm *listen)
+{
+    struct meeting *guest = find_guest(listen);
+    if (guest == NULL) {
+        return NET_SUCCESS;
+    }
+    struct way asked = {guest->in.traffic_class, guest->in.service_level};
+    struct comm *comm = comm_create(listen->device, way_choose(listen->device, asked));
+    if (comm == NULL) {
+        meet_end(guest);
+        return NET_SYSTEM_ERROR;
+    }
+    guest->deadline_ns = now_ns() + settings.connect_timeout_ns;
+    comm->meeting = guest;
+    listen->accepting = comm;
     return NET_SUCCESS;
 }
 
@@ -273,25 +469,29 @@ int net_accept(void *listen_comm, void **receive_comm, void **device_comm)
 {
     (void)device_comm;
     struct listen_comm *listen = listen_comm;
-    struct session *session = listen->session;
     *receive_comm = NULL;
-    pthread_mutex_lock(&session->lock);
-    session_poll(session);
-    int result = listen->accepting == NULL ? begin_accept(listen) : NET_SUCCESS;
-    struct comm *comm = listen->accepting;
-    if (result == NET_SUCCESS && comm != NULL && comm->state != COMM_CONNECTING) {
-        listen->accepting = NULL;
-        if (comm->state == COMM_CONNECTED) {
-            *receive_comm = comm;
-        } else {
-            result = net_result(comm->status);
-            comm_explain(comm, "accepting failed", comm->status);
-            comm_remove(comm);
-            session->users--;
+    let_in(listen);
+    if (listen->accepting == NULL) {
+        int result = begin_accept(listen);
+        if (listen->accepting == NULL) {
+            return result;
         }
     }
-    pthread_mutex_unlock(&session->lock);
-    return result;
+    struct comm *comm = listen->accepting;
+    step_accept(listen, comm);
+    if (comm->state < COMM_CONNECTED) {
+        return NET_SUCCESS;
+    }
+    listen->accepting = NULL;
+    if (comm->state == COMM_FAILED) {
+        int result = net_result(comm->status);
+        comm_destroy(comm);
+        return result;
+    }
+    meet_end(comm->meeting);
+    comm->meeting = NULL;
+    *receive_comm = comm;
+    return NET_SUCCESS;
 }
 
 int net_close_comm(void *comm)

@@ -1,9 +1,7 @@
 /* device.c: a device of NCCL's is a pair of rails (or one). */
 #include "plugin.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +12,17 @@
 /* Receive WQEs of the RPC part of a context, which is not used. */
 #define RPC_RECEIVE_DEPTH 64u
 /* A channel takes 2 * slots + 10, of two thirds: copyrpc.h. */
-#define RAIL_RECEIVE_DEPTH(channels) (((channels) * (2u * SLOTS + 10u) * 3u + 1u) / 2u)
+#define CHANNEL_RECEIVES (2u * SLOTS + 10u)
+#define RAIL_RECEIVE_DEPTH(channels) (((channels)*CHANNEL_RECEIVES * 3u + 1u) / 2u)
+#define RAIL_CHANNELS(receive_depth) ((receive_depth)*2u / 3u / CHANNEL_RECEIVES)
+#define NO_RAIL "none"
+
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* "name:port" in two. */
 static void split_rail(const char *rail, char name[64], uint32_t *port)
 {
-    snprintf(name, 64, "%s", rail);
+    snprintf(name, 64, "%.63s", rail);
     char *colon = strrchr(name, ':');
     *port = 0;
     if (colon != NULL) {
@@ -28,8 +31,47 @@ static void split_rail(const char *rail, char name[64], uint32_t *port)
     }
 }
 
-static int32_t open_rails(const char rails[CRPC_RAILS_MAX][64], uint32_t channels_max,
-                          crpc_context **context)
+/* NCCL_IB_PKEY is an index into the port's table; the key is what it has there. 0: it cannot be read. */
+static uint32_t partition_key(const char *device, uint32_t port, uint32_t index)
+{
+    char path[160];
+    unsigned key = 0;
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%u/pkeys/%u", device,
+             port != 0 ? port : 1, index);
+    FILE *text = fopen(path, "re");
+    if (text != NULL) {
+        if (fscanf(text, "%x", &key) != 1) {
+            key = 0;
+        }
+        fclose(text);
+    }
+    return key;
+}
+
+/* Index 0, NCCL's default, is left to copyrpc: it takes a full membership, wherever that is. */
+static int32_t take_partition(crpc_context_options *options)
+{
+    const uint32_t index = settings.partition_index;
+    if (index == SETTING_NOT_GIVEN || index == 0) {
+        return CRPC_OK;
+    }
+    options->partition_key = partition_key(options->device, options->port, index);
+    if (options->partition_key == 0) {
+        WARN("NCCL_IB_PKEY=%u: %s port %u has no P_Key of that index", index, options->device,
+             options->port);
+        return CRPC_E_INVALID;
+    }
+    return CRPC_OK;
+}
+
+/* Of a setting that is not given, 0. */
+static uint32_t given(uint32_t setting)
+{
+    return setting == SETTING_NOT_GIVEN ? 0 : setting;
+}
+
+static int32_t open_rails(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], uint32_t channels_max,
+                          struct way way, crpc_context **context)
 {
     crpc_context_options options = {
         .struct_size = sizeof(options),
@@ -37,42 +79,75 @@ static int32_t open_rails(const char rails[CRPC_RAILS_MAX][64], uint32_t channel
         .endpoints_max = 1,
         .receive_depth = RPC_RECEIVE_DEPTH,
         .log_level = CRPC_LOG_WARNING,
-        .rail_receive_depth = RAIL_RECEIVE_DEPTH(channels_max),
+        .rail_receive_depth = RAIL_RECEIVE_DEPTH(SESSION_CHANNELS_MAX),
         .channels_max = channels_max,
+        .traffic_class = way.traffic_class,
+        .service_level = way.service_level,
+        .retry_timeout = given(settings.retry_timeout),
+        .retry_count = given(settings.retry_count),
+        .rail_queue_pairs_max = settings.queue_pairs,
     };
     crpc_error error = {.struct_size = sizeof(error)};
     split_rail(rails[0], options.device, &options.port);
-    memcpy(options.rails, rails, sizeof(options.rails));
-    int32_t status = crpc_context_open(&options, context, &error);
+    if (settings.gid_index != SETTING_NOT_GIVEN) {
+        options.flags |= CRPC_CONTEXT_GID_INDEX | CRPC_CONTEXT_RAILS_GID_INDEX;
+        options.gid_index = settings.gid_index;
+    }
+    for (uint32_t i = 0; i < CRPC_RAILS_MAX; i++) {
+        snprintf(options.rails[i], sizeof(options.rails[i]), "%.63s", rails[i]);
+    }
+    int32_t status = take_partition(&options);
     if (status < 0) {
-        WARN("cannot open %s: %s", rails[0][0] != '\0' ? rails[0] : "an RDMA device",
-             error.message);
+        return status;
+    }
+    status = crpc_context_open(&options, context, &error);
+    if (status < 0) {
+        WARN("cannot open %s: %s", rails[0], error.message);
     }
     return status;
 }
 
-int32_t device_open(const struct device *device, uint32_t channels_max, crpc_context **context)
+int32_t device_open(const struct device *device, uint32_t channels_max, struct way way,
+                    crpc_context **context)
 {
-    return open_rails(device->rails, channels_max, context);
+    return open_rails(device->rails, channels_max, way, context);
 }
 
-/* An address of the rail's own: that of its GID, if it is one of IP. */
-static bool address_of_gid(const uint8_t gid[16], char *text, size_t room)
+/* ---- Ways ------------------------------------------------------------------------------------ */
+
+static bool is_set(const char *name)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    char address[INET6_ADDRSTRLEN];
-    if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
-        inet_ntop(AF_INET, gid + 12, address, sizeof(address));
-        snprintf(text, room, "%s:0", address);
-        return true;
-    }
-    if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) {
-        return false; /* link-local: InfiniBand, or RoCE without an address of the host's */
-    }
-    inet_ntop(AF_INET6, gid, address, sizeof(address));
-    snprintf(text, room, "[%s]:0", address);
-    return true;
+    const char *text = getenv(name);
+    return text != NULL && *text != '\0';
 }
+
+static uint32_t choose(uint32_t setting, const char *ours, uint32_t asked)
+{
+    return setting != SETTING_NOT_GIVEN ? setting : is_set(ours) ? 0 : asked;
+}
+
+struct way way_choose(const struct device *device, struct way asked)
+{
+    uint32_t level = choose(settings.service_level, "COPYRPC_SERVICE_LEVEL", asked.service_level);
+    return (struct way){
+        .traffic_class =
+            choose(settings.traffic_class, "COPYRPC_TRAFFIC_CLASS", asked.traffic_class),
+        .service_level = device->link == CRPC_LINK_INFINIBAND || level < 8 ? level : 0,
+    };
+}
+
+struct way way_asked(const struct device *device, int number)
+{
+    struct way way = {0};
+    if (number >= 0 && number <= 255) {
+        way.traffic_class = (uint32_t)number;
+        way.service_level =
+            device->link == CRPC_LINK_INFINIBAND && number < 16 ? (uint32_t)number : 0;
+    }
+    return way;
+}
+
+/* ---- Describing ------------------------------------------------------------------------------ */
 
 /* The kernel tells a descriptor that is none of a dma-buf from a device that takes none at all. */
 static bool takes_dmabufs(crpc_context *context)
@@ -102,52 +177,123 @@ static void add_rail(struct device *device, const crpc_rail_info *rail)
     if (rail->message_bytes_max < device->message_bytes_max) {
         device->message_bytes_max = rail->message_bytes_max;
     }
+    if (RAIL_CHANNELS(rail->receive_depth) < device->channels_max) {
+        device->channels_max = RAIL_CHANNELS(rail->receive_depth);
+    }
     if (rail->index == 0) {
-        char path[128];
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", rail->device);
-        if (realpath(path, device->pci_path) == NULL) {
-            device->pci_path[0] = '\0'; /* not of PCI, or hidden: NCCL does without */
-        }
+        struct port port;
+        snprintf(port.device, sizeof(port.device), "%s", rail->device);
+        port_locate(&port, "/sys");
+        memcpy(device->pci_path, port.path, sizeof(device->pci_path)); /* "": NCCL does without */
         device->guid = rail->system_image_guid;
         device->port = rail->port;
+        device->link = rail->link;
     }
 }
 
-int device_find(const struct settings *from, uint32_t index, struct device *device)
+/* Opens the rails, to see what they are. */
+static int32_t describe(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], struct device *device)
 {
-    memset(device, 0, sizeof(*device));
-    device->message_bytes_max = INT_MAX; /* NCCL counts what was received in an int */
+    *device = (struct device){
+        .message_bytes_max = INT_MAX, /* NCCL counts what was received in an int */
+        .channels_max = SESSION_CHANNELS_MAX,
+        .rails = {"", NO_RAIL},
+    };
     crpc_context *context;
-    int32_t status = open_rails(from->rails[index], 1, &context);
+    int32_t status = open_rails(rails, 1, (struct way){0}, &context);
     if (status < 0) {
-        return net_result(status);
+        return status;
     }
     crpc_rail_info rail = {.struct_size = sizeof(rail)};
-    bool found = false;
     for (uint32_t i = 0; i < CRPC_RAILS_MAX && crpc_rail_get_info(context, i, &rail) >= 0; i++) {
         add_rail(device, &rail);
-        if (i == 0) {
-            const char *given = from->address[index];
-            found = *given != '\0' || address_of_gid(rail.gid, device->address, ADDRESS_BYTES);
-            if (*given != '\0') { /* an IPv6 address has colons, and no port was asked for */
-                bool bare = strchr(given, ':') != NULL && given[0] != '[';
-                snprintf(device->address, sizeof(device->address), bare ? "[%s]:0" : "%s:0", given);
-            }
-        }
         rail = (crpc_rail_info){.struct_size = sizeof(rail)};
     }
     device->memory = NET_MEMORY_HOST;
-    if (from->gpu_direct) {
+    if (settings.gpu_direct) {
         device->memory |= NET_MEMORY_CUDA | (takes_dmabufs(context) ? NET_MEMORY_DMABUF : 0);
     }
     crpc_context_close(context);
-    if (!found) {
-        WARN("%s has no IP address: give it one, or name one with COPYRPC_NCCL_ADDRESS",
-             device->rails[0]);
+    return CRPC_OK;
+}
+
+static void tell(const struct device *device, uint32_t index)
+{
+    INFO("device %u is %s, %u Mbit/s, %u comms a context%s", index, device->name,
+         device->speed_mbps, device->channels_max, settings.gpu_direct ? ", GPUDirect" : "");
+}
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+/* COPYRPC_NCCL_RAILS: what is named must be there. */
+static int find_named(const struct settings *from, struct device *devices, uint32_t *count)
+{
+    for (uint32_t i = 0; i < from->device_count; i++) {
+        char rails[CRPC_RAILS_MAX][RAIL_BYTES];
+        for (uint32_t j = 0; j < CRPC_RAILS_MAX; j++) {
+            const char *name = from->rails[i][j];
+            snprintf(rails[j], sizeof(rails[j]), "%s", *name != '\0' ? name : NO_RAIL);
+        }
+        int32_t status = describe(rails, &devices[i]);
+        if (status < 0) {
+            return net_result(status);
+        }
+        tell(&devices[i], i);
+    }
+    *count = from->device_count;
+    return NET_SUCCESS;
+}
+
+/* Which ports of all those that there are. */
+static uint32_t choose_ports(const struct settings *from, struct port *ports)
+{
+    uint32_t count = ports_find(ports, PORTS_MAX, "/sys"), kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ports_named(from->hca, ports[i].device, ports[i].number)) {
+            ports[kept++] = ports[i];
+        } else {
+            INFO("NCCL_IB_HCA leaves out %s:%u", ports[i].device, ports[i].number);
+        }
+    }
+    return kept;
+}
+
+/* One that cannot be opened is left out: nobody has asked for it. */
+static void find_all(const struct settings *from, struct port *ports, struct device *devices,
+                     uint32_t *count)
+{
+    struct port_pair pairs[PORTS_MAX];
+    uint32_t found = ports_pair(ports, choose_ports(from, ports), pairs);
+    for (uint32_t i = 0; i < found; i++) {
+        char rails[CRPC_RAILS_MAX][RAIL_BYTES] = {"", NO_RAIL};
+        for (uint32_t j = 0; j < pairs[i].count; j++) {
+            const struct port *port = &ports[pairs[i].ports[j]];
+            snprintf(rails[j], sizeof(rails[j]), "%.50s:%u", port->device, port->number);
+        }
+        if (describe(rails, &devices[*count]) == CRPC_OK) {
+            tell(&devices[*count], *count);
+            ++*count;
+        }
+    }
+}
+
+int devices_find(const struct settings *from, struct device *devices, uint32_t *count)
+{
+    *count = 0;
+    if (from->device_count > 0) {
+        return find_named(from, devices, count);
+    }
+    struct port *ports = calloc(PORTS_MAX, sizeof(*ports));
+    if (ports == NULL) {
         return NET_SYSTEM_ERROR;
     }
-    INFO("device %u is %s, %u Mbit/s, listens on %s%s", index, device->name, device->speed_mbps,
-         device->address, from->gpu_direct ? ", GPUDirect" : "");
+    find_all(from, ports, devices, count);
+    free(ports);
+    if (*count == 0) {
+        WARN("no RDMA device can be used%s%s: `copyrpc-info` shows what there is",
+             from->hca != NULL ? "; NCCL_IB_HCA is " : "", from->hca != NULL ? from->hca : "");
+        return NET_SYSTEM_ERROR;
+    }
     return NET_SUCCESS;
 }
 

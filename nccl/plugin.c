@@ -42,18 +42,8 @@ int net_result(int32_t status)
 /* Holds the lock. NCCL keeps to the devices that it saw first, so they are found once. */
 static int find_devices(void)
 {
-    if (!settings_read(&settings)) {
-        return NET_INVALID_USAGE;
-    }
-    uint32_t count = settings.device_count == 0 ? 1 : settings.device_count;
-    for (uint32_t i = 0; i < count; i++) {
-        int result = device_find(&settings, i, &devices[i]);
-        if (result != NET_SUCCESS) {
-            return result;
-        }
-    }
-    device_count = count;
-    return NET_SUCCESS;
+    return settings_read(&settings) ? devices_find(&settings, devices, &device_count)
+                                    : NET_INVALID_USAGE;
 }
 
 int plugin_init(net_logger logger)

@@ -1,32 +1,42 @@
 /* plugin.h: what the plugin's parts know of each other.
  *
- *   tables.c    a table of calls for each version of NCCL's interface
- *   plugin.c    init, finalize, devices
- *   settings.c  COPYRPC_NCCL_*
- *   device.c    rails, and what NCCL is told about them
- *   session.c   a context of copyrpc, its lock, its completions
- *   connect.c   listen, connect, accept, close
- *   transfer.c  registrations, isend, irecv, iflush, test
+ *   tables.c     a table of calls for each version of NCCL's interface
+ *   plugin.c     init, finalize, devices
+ *   settings.c   COPYRPC_NCCL_*, and NCCL's own words for the same
+ *   ports.h      the ports of the machine, and their pairs: ports.c, pair.c, words.c
+ *   device.c     rails, and what NCCL is told about them
+ *   interface.c  the address at which listen comms are met
+ *   meet.c       two comms exchange blobs over TCP
+ *   session.c    a context of copyrpc that comms share
+ *   comm.c       a comm's channel, requests and completions
+ *   connect.c    listen, connect, accept, close
+ *   memory.c     registrations
+ *   transfer.c   isend, irecv, iflush, test
  *
- * NCCL's threads meet in a comm: the proxy's progress thread sends and tests while its service
- * thread registers memory. A context of copyrpc belongs to one thread at a time, so each send comm
- * has a session with a context of its own, each listen comm one that the receive comms accepted
- * from it share (NCCL accepts one and closes the listen comm), and every call locks the session.
+ * Comms share sessions: a session is a context of copyrpc on a device's rails, for up to
+ * SESSION_CHANNELS_MAX comms. A context belongs to one thread at a time, and NCCL's threads meet in it:
+ * the progress threads of the communicators send and test, and service threads connect and register
+ * memory. So every call locks the session; only a test that finds another thread polling does without,
+ * since that one polls for all.
  */
 #ifndef NCCL_PLUGIN_H
 #define NCCL_PLUGIN_H
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "copyrpc.h"
+#include "meet.h"
 #include "net_api.h"
+#include "ports.h"
 
-#define DEVICES_MAX 16
+#define DEVICES_MAX PORTS_MAX
 #define GROUP_MAX CRPC_CHANNEL_GROUP_MAX
-#define TOKEN_BYTES CRPC_TOKEN_BYTES_MAX
+#define RAIL_BYTES 72 /* "name:port" */
 #define ADDRESS_BYTES 64
 
 /* ---- Log: plugin.c --------------------------------------------------------------------------- */
@@ -45,13 +55,17 @@ extern net_logger log_to;
 
 /* What NCCL is to make of a status of copyrpc. */
 int net_result(int32_t status);
+uint64_t now_ns(void);
 
 /* ---- Settings: settings.c -------------------------------------------------------------------- */
 
+#define SETTING_NOT_GIVEN UINT32_MAX
+
 struct settings {
-    uint32_t device_count; /* 0: one, with rails as copyrpc chooses them */
-    char rails[DEVICES_MAX][CRPC_RAILS_MAX][64];
-    char address[DEVICES_MAX][ADDRESS_BYTES]; /* "" = of the rail's GID */
+    uint32_t device_count; /* 0: all active ports that `hca` names, in pairs */
+    char rails[DEVICES_MAX][CRPC_RAILS_MAX][RAIL_BYTES];
+    const char *hca;             /* NCCL_IB_HCA; NULL = all */
+    char address[ADDRESS_BYTES]; /* to be met at; "" = as NCCL chooses */
     uint32_t split;
     uint32_t share;
     char hint[64];
@@ -59,6 +73,13 @@ struct settings {
     uint32_t stripe_bytes_min;
     uint64_t connect_timeout_ns;
     bool gpu_direct;
+    /* How packets travel; SETTING_NOT_GIVEN = as copyrpc has it. */
+    uint32_t traffic_class; /* then NCCL may ask for one */
+    uint32_t service_level;
+    uint32_t partition_index;
+    uint32_t gid_index;
+    uint32_t retry_timeout;
+    uint32_t retry_count;
 };
 
 /* Reads the environment. A wrong value is a failure: a plugin that ran with another one instead
@@ -67,23 +88,38 @@ bool settings_read(struct settings *settings);
 
 /* ---- Devices: device.c ----------------------------------------------------------------------- */
 
+/* How packets travel. 0 = as copyrpc's own variables say, or by default. */
+struct way {
+    uint32_t traffic_class;
+    uint32_t service_level;
+};
+
 struct device {
     char name[140]; /* "mlx5_0+mlx5_1" */
     char pci_path[PATH_MAX];
-    char rails[CRPC_RAILS_MAX][64];  /* "mlx5_0:1", as they were found */
-    char address[ADDRESS_BYTES + 8]; /* to listen on: "192.0.2.1:0" */
+    char rails[CRPC_RAILS_MAX]
+              [RAIL_BYTES]; /* "mlx5_0:1", as they were found; rails[1] may be "none" */
     uint64_t guid;
     uint64_t message_bytes_max;
     uint32_t speed_mbps;
     uint32_t port;
-    int memory; /* NET_MEMORY_* */
+    uint32_t link;            /* CRPC_LINK_* */
+    uint32_t channels_max;    /* of a context: the device's receives end */
+    int memory;               /* NET_MEMORY_* */
+    struct session *sessions; /* of session.c */
 };
 
-/* Finds out what device `index` is. Opens it for that. Returns a NET_* result. */
-int device_find(const struct settings *settings, uint32_t index, struct device *device);
+/* On a device: as NCCL's variables say, and where they and copyrpc's say nothing, as was asked for. NCCL asks for one
+ * number, below 0 for none: on Ethernet it is a traffic class, on InfiniBand also a service level. */
+struct way way_choose(const struct device *device, struct way asked);
+struct way way_asked(const struct device *device, int number);
+
+/* Finds the devices, which it opens for that. Returns a NET_* result, after a warning. */
+int devices_find(const struct settings *settings, struct device *devices, uint32_t *count);
 
 /* Opens the device's rails for so many channels. CRPC_OK, or a status and a warning. */
-int32_t device_open(const struct device *device, uint32_t channels_max, crpc_context **context);
+int32_t device_open(const struct device *device, uint32_t channels_max, struct way way,
+                    crpc_context **context);
 
 /* Of the newest version; the older ones have less. */
 void device_properties(struct device *device, int index, struct net_properties_v12 *properties);
@@ -97,65 +133,99 @@ uint32_t plugin_device_count(void);
 /* NULL if NCCL names a device that there is not. */
 struct device *plugin_device(int index);
 
-/* ---- Sessions and comms ---------------------------------------------------------------------- */
+/* ---- Where to be met: interface.c ------------------------------------------------------------ */
 
-/* NCCL has eight steps of each of its sub-transfers open, and up to eight of those share a comm's
- * group; when there is no room it tries again later. */
-#define SLOTS 64
-#define REQUESTS 256
-#define LISTENER_CHANNELS_MAX 16
+/* Chooses an address of this machine, without a port: what COPYRPC_NCCL_ADDRESS says, and otherwise as
+ * NCCL's own networks do. False after a warning. */
+bool interface_choose(const struct settings *settings, struct sockaddr_storage *address);
+
+/* ---- Sessions: session.c --------------------------------------------------------------------- */
+
+#define SESSION_CHANNELS_MAX 256
+/* NCCL has at most NET_REQUESTS_PER_COMM receives open on a comm, each of up to eight buffers. */
+#define SLOTS NET_REQUESTS_PER_COMM
+#define REQUESTS (NET_REQUESTS_PER_COMM * GROUP_MAX)
 
 struct comm;
+struct registration;
+
+enum session_state { SESSION_OPENING, SESSION_OPEN, SESSION_FAILED };
+
+struct session {
+    struct device *device;
+    struct way way;
+    struct session
+        *next; /* of the device; under the lock of all sessions, as are users and places */
+    uint32_t users;
+    uint32_t places; /* users that there may be */
+    pthread_t opener;
+    _Atomic(enum session_state) state;
+    int32_t status; /* why it failed */
+
+    pthread_mutex_t lock; /* of what follows */
+    crpc_context *context;
+    struct comm *comms[SESSION_CHANNELS_MAX];
+    uint64_t comms_made;
+    uint64_t polls;
+    atomic_bool polling; /* whoever has the lock does so; a hint for those who have not */
+    struct registration *registrations;
+    struct registration *leaving; /* those that open ops still use */
+};
+
+/* Gives a place in a session of the device: in one that is there, or in a new one, which a thread then
+ * opens: this does not block for it. NULL: no memory, or no thread. */
+struct session *session_join(struct device *device, struct way way);
+/* The last one's closes the context. Waits for the thread that opens it. */
+void session_leave(struct session *session);
+/* The caller holds the session's lock. */
+void session_poll(struct session *session);
+
+/* ---- Comms: comm.c --------------------------------------------------------------------------- */
 
 struct request {
     struct comm *comm; /* NULL: free */
     struct request *next_free;
-    uint32_t parts; /* buffers */
-    uint32_t parts_left;
-    int32_t status; /* of the first part that failed */
+    uint32_t parts;         /* buffers */
+    atomic_uint parts_left; /* 0: done */
+    int32_t status;         /* of the first part that failed */
     int32_t bytes[GROUP_MAX];
 };
 
-enum comm_state { COMM_CONNECTING, COMM_CONNECTED, COMM_FAILED };
-
-struct session {
-    pthread_mutex_t lock;
-    crpc_context *context;
-    const struct device *device;
-    uint32_t users;
-    struct comm *comms;
-    uint64_t ids; /* given to comms so far: completions name one that may be gone */
-    crpc_channel asking[LISTENER_CHANNELS_MAX]; /* to the listener, not yet accepted */
-    uint32_t asking_count;
+enum comm_state {
+    COMM_OPENING,    /* the session's context is being opened */
+    COMM_MEETING,    /* blobs are exchanged */
+    COMM_CONNECTING, /* the channel has joined */
+    COMM_CONNECTED,
+    COMM_FAILED,
 };
 
 struct comm {
     struct session *session;
-    struct comm *next;
     struct comm *next_connecting;
-    uint64_t id;
+    uint64_t id; /* user_data of its channel: the lower bits are its index in the session */
+    uint32_t index;
     crpc_channel channel;
-    enum comm_state state;
+    _Atomic(enum comm_state) state;
     int32_t status; /* why it failed */
     bool sends;
+    uint8_t blob[CRPC_BLOB_BYTES_MAX];
+    uint32_t blob_bytes;
+    struct meeting *meeting; /* until it is connected */
+    uint64_t polls_seen;     /* the session's when it was last tested */
     struct request *free;
+    uint32_t requests_used; /* the rest was never used */
     struct request requests[REQUESTS];
 };
 
-/* A session with one user, or NULL and *status. */
-struct session *session_open(const struct device *device, uint32_t channels_max, int32_t *status);
-/* The last user's closes the context. */
-void session_leave(struct session *session);
-
-/* The caller holds the session's lock for all that follows, except comm_destroy. */
-void session_poll(struct session *session);
-/* Rejects who asks, or lets go of one who has given up meanwhile. */
-void session_turn_away(struct session *session, crpc_channel channel, uint32_t reason);
-/* NULL: no memory. The comm is a user of the session. */
-struct comm *comm_create(struct session *session);
-/* Ends its channel; its requests are gone with it. comm_destroy leaves the session too. */
-void comm_remove(struct comm *comm);
+/* Makes a comm in a session of the device, in the state COMM_OPENING. NULL: no memory. */
+struct comm *comm_create(struct device *device, struct way way);
+/* Ends its channel; its requests are gone with it. */
 void comm_destroy(struct comm *comm);
+/* In a session that is open: makes the channel, and its blob. The caller holds the session's lock for this and all
+ * that follows. */
+int32_t comm_make_channel(struct comm *comm);
+int32_t comm_join(struct comm *comm, const void *blob, uint32_t blob_bytes);
+void comm_take(struct session *session, const crpc_completion *completion);
 struct request *request_get(struct comm *comm, uint32_t parts);
 void request_put(struct request *request);
 uint64_t request_part(const struct request *request, uint32_t part);
@@ -165,7 +235,8 @@ void comm_explain(struct comm *comm, const char *what, int32_t status);
 /* ---- Calls of the tables --------------------------------------------------------------------- */
 
 int net_listen(int device, void *handle, void **listen_comm);
-int net_connect(int device, void *handle, void **send_comm);
+/* traffic_class: what NCCL asks for; below 0 nothing. */
+int net_connect(int device, int traffic_class, void *handle, void **send_comm);
 int net_accept(void *listen_comm, void **receive_comm, void **device_comm);
 int net_close_comm(void *comm);
 int net_close_listen(void *listen_comm);
@@ -176,6 +247,13 @@ int net_register(void *comm, void *data, size_t bytes, int memory, void **regist
 int net_register_dmabuf(void *comm, void *data, size_t bytes, int memory, uint64_t offset, int fd,
                         void **registration);
 int net_deregister(void *comm, void *registration);
+/* memory.c: the caller holds the session's lock. */
+crpc_region registration_region(const struct registration *registration);
+bool registration_of_gpu(const struct registration *registration);
+/* Takes back those that nothing uses any more. */
+void registrations_sweep(struct session *session);
+void registrations_end(struct session *session);
+
 int net_send(void *comm, void *data, size_t bytes, int tag, void *registration, void *profile,
              void **request);
 int net_receive(void *comm, int count, void **data, size_t *bytes, int *tags, void **registrations,

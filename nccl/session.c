@@ -1,201 +1,145 @@
-/* session.c: contexts of copyrpc, and whose completions are whose. */
+/* session.c: contexts of copyrpc, which comms of one device share.
+ *
+ * One context for all would do until its rails' receives end: a device has some 32,000 in one queue, and a channel
+ * takes CHANNEL_RECEIVES of two thirds of them. So there is another session when one is full. Opening takes tens of
+ * milliseconds, and connect must not block: a thread does it, and its comms wait.
+ */
 #include "plugin.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #define COMPLETIONS 64
-#define LOG_ENTRIES 16
 
-/* An op's user_data says which buffer of which request it was. */
-#define PARTS_BITS 3u
-_Static_assert(GROUP_MAX == 1u << PARTS_BITS, "a part's number does not fit its bits");
+/* Of the lists of sessions, and of who uses them. Never held while something blocks. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct session *session_open(const struct device *device, uint32_t channels_max, int32_t *status)
+uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static void *open_context(void *argument)
+{
+    struct session *session = argument;
+    session->status =
+        device_open(session->device, session->places, session->way, &session->context);
+    atomic_store_explicit(&session->state, session->status < 0 ? SESSION_FAILED : SESSION_OPEN,
+                          memory_order_release);
+    return NULL;
+}
+
+/* Signals are the application's. Returns false if there can be no thread. */
+static bool start_opener(struct session *session)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&session->opener, NULL, open_context, session);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        WARN("cannot start a thread: %s", strerror(error));
+    }
+    return error == 0;
+}
+
+static struct session *new_session(struct device *device, struct way way)
 {
     struct session *session = calloc(1, sizeof(*session));
     if (session == NULL) {
-        *status = CRPC_E_NO_MEMORY;
         return NULL;
     }
-    *status = device_open(device, channels_max, &session->context);
-    if (*status < 0) {
+    session->device = device;
+    session->way = way;
+    session->places = device->channels_max;
+    session->state = SESSION_OPENING;
+    pthread_mutex_init(&session->lock, NULL);
+    if (!start_opener(session)) {
+        pthread_mutex_destroy(&session->lock);
         free(session);
         return NULL;
     }
-    pthread_mutex_init(&session->lock, NULL);
-    session->device = device;
-    session->users = 1;
     return session;
+}
+
+/* ---- Joining and leaving --------------------------------------------------------------------- */
+
+static bool same_way(struct way one, struct way other)
+{
+    return one.traffic_class == other.traffic_class && one.service_level == other.service_level;
+}
+
+static struct session *find_session(const struct device *device, struct way way)
+{
+    struct session *session = device->sessions;
+    while (session != NULL && (!same_way(session->way, way) || session->users == session->places ||
+                               atomic_load(&session->state) == SESSION_FAILED)) {
+        session = session->next;
+    }
+    return session;
+}
+
+struct session *session_join(struct device *device, struct way way)
+{
+    pthread_mutex_lock(&lock);
+    struct session *session = find_session(device, way);
+    if (session == NULL) {
+        session = new_session(device, way);
+        if (session != NULL) {
+            session->next = device->sessions;
+            device->sessions = session;
+        }
+    }
+    if (session != NULL) {
+        session->users++;
+    }
+    pthread_mutex_unlock(&lock);
+    return session;
+}
+
+static bool leave(struct session *session)
+{
+    pthread_mutex_lock(&lock);
+    bool last = --session->users == 0;
+    if (last) {
+        struct session **link = &session->device->sessions;
+        while (*link != session) {
+            link = &(*link)->next;
+        }
+        *link = session->next;
+    }
+    pthread_mutex_unlock(&lock);
+    return last;
 }
 
 void session_leave(struct session *session)
 {
-    pthread_mutex_lock(&session->lock);
-    bool last = --session->users == 0;
-    pthread_mutex_unlock(&session->lock);
-    if (last) {
-        crpc_context_close(session->context);
-        pthread_mutex_destroy(&session->lock);
-        free(session);
+    if (!leave(session)) {
+        return;
     }
+    pthread_join(session->opener, NULL);
+    registrations_end(session);
+    crpc_context_close(session->context);
+    pthread_mutex_destroy(&session->lock);
+    free(session);
 }
 
-struct comm *comm_create(struct session *session)
-{
-    struct comm *comm = calloc(1, sizeof(*comm));
-    if (comm == NULL) {
-        return NULL;
-    }
-    comm->session = session;
-    comm->id = ++session->ids;
-    comm->next = session->comms;
-    session->comms = comm;
-    session->users++;
-    for (uint32_t i = REQUESTS; i-- > 0;) {
-        comm->requests[i].next_free = comm->free;
-        comm->free = &comm->requests[i];
-    }
-    return comm;
-}
-
-void comm_remove(struct comm *comm)
-{
-    struct session *session = comm->session;
-    if (comm->channel.bits != 0) {
-        crpc_channel_close(session->context, comm->channel);
-    }
-    struct comm **link = &session->comms;
-    while (*link != comm) {
-        link = &(*link)->next;
-    }
-    *link = comm->next;
-    free(comm);
-}
-
-void comm_destroy(struct comm *comm)
-{
-    struct session *session = comm->session;
-    pthread_mutex_lock(&session->lock);
-    comm_remove(comm);
-    pthread_mutex_unlock(&session->lock);
-    session_leave(session);
-}
-
-struct request *request_get(struct comm *comm, uint32_t parts)
-{
-    struct request *request = comm->free;
-    if (request != NULL) {
-        comm->free = request->next_free;
-        *request = (struct request){.comm = comm, .parts = parts, .parts_left = parts};
-    }
-    return request;
-}
-
-void request_put(struct request *request)
-{
-    struct comm *comm = request->comm;
-    request->comm = NULL;
-    request->next_free = comm->free;
-    comm->free = request;
-}
-
-uint64_t request_part(const struct request *request, uint32_t part)
-{
-    return (uint64_t)(request - request->comm->requests) << PARTS_BITS | part;
-}
-
-void comm_explain(struct comm *comm, const char *what, int32_t status)
-{
-    crpc_context *context = comm->session->context;
-    crpc_error error = {.struct_size = sizeof(error)};
-    if (crpc_channel_get_error(context, comm->channel, &error) < 0 || error.message[0] == '\0') {
-        WARN("%s on %s: %s: %s", what, comm->session->device->name, crpc_status_name(status),
-             crpc_status_text(status));
-    } else {
-        WARN("%s on %s: %s: %s", what, comm->session->device->name, crpc_status_name(status),
-             error.message);
-    }
-    crpc_log_entry entries[LOG_ENTRIES];
-    int32_t count = crpc_context_log(context, entries, LOG_ENTRIES);
-    for (int32_t i = 0; i < count; i++) {
-        INFO("%s", entries[i].message);
-    }
-}
-
-static void take_part(struct comm *comm, const crpc_completion *completion)
-{
-    struct request *request = &comm->requests[completion->user_data >> PARTS_BITS];
-    request->bytes[completion->user_data & (GROUP_MAX - 1)] = (int32_t)completion->payload_bytes;
-    if (completion->status < 0 && request->status >= 0) {
-        request->status = completion->status;
-    }
-    request->parts_left--;
-}
-
-/* What a comm that is no more left behind names nobody. */
-static struct comm *find_comm(struct session *session, uint64_t id)
-{
-    struct comm *comm = session->comms;
-    while (comm != NULL && comm->id != id) {
-        comm = comm->next;
-    }
-    return comm;
-}
-
-static void take_event(struct comm *comm, const crpc_completion *completion)
-{
-    switch (completion->kind) {
-    case CRPC_COMPLETION_SENT:
-    case CRPC_COMPLETION_RECEIVED:
-        take_part(comm, completion);
-        break;
-    case CRPC_COMPLETION_CONNECTED:
-        comm->state = completion->status < 0 ? COMM_FAILED : COMM_CONNECTED;
-        comm->status = completion->status;
-        break;
-    case CRPC_COMPLETION_DISCONNECTED:
-        comm->state = COMM_FAILED;
-        comm->status = completion->status < 0 ? completion->status : CRPC_E_DISCONNECTED;
-        INFO("disconnected: %s", crpc_status_name(completion->status));
-        break;
-    case CRPC_COMPLETION_RAIL:
-        INFO("rail %u %s", (unsigned)completion->token,
-             completion->status < 0 ? "lost: the other one carries on" : "is used again");
-        break;
-    default: /* ROOM: NCCL tries again by itself */
-        break;
-    }
-}
-
-void session_turn_away(struct session *session, crpc_channel channel, uint32_t reason)
-{
-    if (crpc_channel_reject(session->context, channel, reason) < 0) {
-        crpc_channel_close(session->context, channel);
-    }
-}
-
-static void take_asking(struct session *session, crpc_channel channel)
-{
-    if (session->asking_count < LISTENER_CHANNELS_MAX) {
-        session->asking[session->asking_count++] = channel;
-    } else {
-        session_turn_away(session, channel, 0);
-    }
-}
+/* ---- Polling --------------------------------------------------------------------------------- */
 
 void session_poll(struct session *session)
 {
     crpc_completion completions[COMPLETIONS];
+    atomic_store_explicit(&session->polling, true, memory_order_relaxed);
     int32_t count = crpc_poll(session->context, completions, COMPLETIONS);
+    session->polls++;
     for (int32_t i = 0; i < count; i++) {
-        const crpc_completion *completion = &completions[i];
-        if (completion->kind == CRPC_COMPLETION_CONNECT_REQUEST) {
-            take_asking(session, (crpc_channel){completion->endpoint.bits});
-            continue;
-        }
-        struct comm *comm = find_comm(session, completion->endpoint_user_data);
-        if (comm != NULL) {
-            take_event(comm, completion);
-        }
+        comm_take(session, &completions[i]);
     }
+    atomic_store_explicit(&session->polling, false, memory_order_relaxed);
 }

@@ -1,6 +1,7 @@
-/* settings.c: COPYRPC_NCCL_*; docs/nccl.md is their reference. */
+/* settings.c: COPYRPC_NCCL_*, and words of NCCL's own that mean the same; docs/nccl.md is their reference. */
 #include "plugin.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,28 +73,20 @@ static bool read_rails(struct settings *into)
     return true;
 }
 
-/* One address for each device, ';' between them. */
-static bool read_addresses(struct settings *into)
+static bool read_address(struct settings *into)
 {
     const char *text = getenv("COPYRPC_NCCL_ADDRESS");
+    uint8_t address[16];
     if (text == NULL || *text == '\0') {
         return true;
     }
-    uint32_t count = into->device_count == 0 ? 1 : into->device_count;
-    uint32_t found = 0;
-    bool fits = true;
-    for (const char *rest = text; rest != NULL && fits; found++) {
-        fits = found < count;
-        if (fits) {
-            rest = take_word(rest, ';', into->address[found], ADDRESS_BYTES, &fits);
-        }
-    }
-    if (!fits || found != count) {
-        WARN("COPYRPC_NCCL_ADDRESS=%s: it must be one address without a port for each of the %u "
-             "devices, with ';' between them",
-             text, count);
+    if (strlen(text) >= sizeof(into->address) ||
+        (inet_pton(AF_INET, text, address) != 1 && inet_pton(AF_INET6, text, address) != 1)) {
+        WARN("COPYRPC_NCCL_ADDRESS=%s: it must be one IP address of this machine, without a port",
+             text);
         return false;
     }
+    snprintf(into->address, sizeof(into->address), "%s", text);
     return true;
 }
 
@@ -130,15 +123,58 @@ static bool read_split(struct settings *into)
     return true;
 }
 
+/* ---- Words of NCCL's -------------------------------------------------------------------------- */
+
+/* A number as NCCL reads it, in which -1 is none. What copyrpc itself reads, `ours`, goes before it. */
+static bool read_word(const char *name, const char *ours, uint32_t min, uint32_t max,
+                      uint32_t *value)
+{
+    const char *text = getenv(name), *other = getenv(ours);
+    *value = SETTING_NOT_GIVEN;
+    if (text == NULL || *text == '\0') {
+        return true;
+    }
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 0);
+    if (errno != 0 || *end != '\0' || (number != -1 && (number < min || number > max))) {
+        WARN("%s=%s: it must be a number from %u to %u, or -1 for none", name, text, min, max);
+        return false;
+    }
+    if (number == -1) {
+        return true;
+    }
+    if (other != NULL && *other != '\0') {
+        INFO("%s=%s is used, and not %s=%s", ours, other, name, text);
+        return true;
+    }
+    *value = (uint32_t)number;
+    return true;
+}
+
+static bool read_words(struct settings *into)
+{
+    into->hca = getenv("NCCL_IB_HCA");
+    if (into->hca != NULL && *into->hca != '\0' && into->device_count > 0) {
+        INFO("COPYRPC_NCCL_RAILS is used, and not NCCL_IB_HCA=%s", into->hca);
+    }
+    return read_word("NCCL_IB_TC", "COPYRPC_TRAFFIC_CLASS", 0, 255, &into->traffic_class) &&
+           read_word("NCCL_IB_SL", "COPYRPC_SERVICE_LEVEL", 0, 15, &into->service_level) &&
+           read_word("NCCL_IB_PKEY", "COPYRPC_PARTITION_KEY", 0, 65535, &into->partition_index) &&
+           read_word("NCCL_IB_GID_INDEX", "COPYRPC_GID_INDEX", 0, 255, &into->gid_index) &&
+           read_word("NCCL_IB_TIMEOUT", "COPYRPC_RETRY_TIMEOUT", 1, 31, &into->retry_timeout) &&
+           read_word("NCCL_IB_RETRY_CNT", "COPYRPC_RETRY_COUNT", 1, 7, &into->retry_count);
+}
+
 bool settings_read(struct settings *into)
 {
     memset(into, 0, sizeof(*into));
     uint64_t queue_pairs = 1, stripe_bytes_min = 0, connect_seconds = 60, gpu_direct = 0;
-    if (!read_rails(into) || !read_addresses(into) || !read_split(into) ||
+    if (!read_rails(into) || !read_address(into) || !read_split(into) ||
         !read_number("COPYRPC_NCCL_QUEUE_PAIRS", 1, CRPC_CHANNEL_QUEUE_PAIRS_MAX, &queue_pairs) ||
         !read_number("COPYRPC_NCCL_STRIPE_BYTES", 1, 1u << 30, &stripe_bytes_min) ||
         !read_number("COPYRPC_NCCL_CONNECT_SECONDS", 1, 86400, &connect_seconds) ||
-        !read_number("COPYRPC_NCCL_GDR", 0, 1, &gpu_direct)) {
+        !read_number("COPYRPC_NCCL_GDR", 0, 1, &gpu_direct) || !read_words(into)) {
         return false;
     }
     into->queue_pairs = (uint32_t)queue_pairs;

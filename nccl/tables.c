@@ -5,6 +5,7 @@
  */
 #include "plugin.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define NAME "copyrpc" /* NCCL_NET=copyrpc asks for it in every version */
@@ -17,20 +18,37 @@ static int init_v10(net_logger logger, net_profiler profiler)
     return plugin_init(logger);
 }
 
-static int init_v11(void **instance, uint64_t communicator, struct net_config *config,
-                    net_logger logger, net_profiler profiler)
+/* What a communicator asks for. */
+struct instance {
+    int traffic_class;
+};
+
+static int traffic_class_of(const struct net_config *config)
 {
-    (void)communicator, (void)config, (void)profiler;
+    return config != NULL ? config->traffic_class : NET_UNDEFINED;
+}
+
+static int init_v11(void **out, uint64_t communicator, struct net_config *config, net_logger logger,
+                    net_profiler profiler)
+{
+    (void)communicator, (void)profiler;
+    struct instance *instance = calloc(1, sizeof(*instance));
+    if (instance == NULL) {
+        return NET_SYSTEM_ERROR;
+    }
+    instance->traffic_class = traffic_class_of(config);
     int result = plugin_init(logger);
     if (result == NET_SUCCESS) {
-        *instance = &settings; /* NULL would do; but it is NCCL's word for "not made yet" */
+        *out = instance;
+    } else {
+        free(instance);
     }
     return result;
 }
 
 static int finalize(void *instance)
 {
-    (void)instance;
+    free(instance);
     plugin_finalize();
     return NET_SUCCESS;
 }
@@ -120,21 +138,23 @@ static int listen_v11(void *instance, int device, void *handle, void **listen_co
 static int connect_v9(int device, void *handle, void **send_comm, void **device_comm)
 {
     (void)device_comm;
-    return net_connect(device, handle, send_comm);
+    return net_connect(device, NET_UNDEFINED, handle, send_comm);
 }
 
 static int connect_v10(int device, struct net_config *config, void *handle, void **send_comm,
                        void **device_comm)
 {
-    (void)config, (void)device_comm;
-    return net_connect(device, handle, send_comm);
+    (void)device_comm;
+    return net_connect(device, traffic_class_of(config), handle, send_comm);
 }
 
 static int connect_v11(void *instance, int device, void *handle, void **send_comm,
                        void **device_comm)
 {
-    (void)instance, (void)device_comm;
-    return net_connect(device, handle, send_comm);
+    (void)device_comm;
+    const struct instance *asks = instance;
+    return net_connect(device, asks != NULL ? asks->traffic_class : NET_UNDEFINED, handle,
+                       send_comm);
 }
 
 /* ---- Memory and transfers -------------------------------------------------------------------- */

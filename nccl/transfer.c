@@ -1,77 +1,8 @@
-/* transfer.c: registered memory, and what is sent and received. */
+/* transfer.c: what is sent and received. */
 #include "plugin.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct registration {
-    crpc_region region;
-    bool of_gpu;
-};
-
-/* ---- Memory ---------------------------------------------------------------------------------- */
-
-static int register_with(struct comm *comm, void *data, size_t bytes, int memory, bool dmabuf,
-                         uint64_t offset, int fd, void **registration)
-{
-    *registration = NULL;
-    if (memory != NET_MEMORY_HOST && (memory != NET_MEMORY_CUDA || !settings.gpu_direct)) {
-        WARN("asked for memory of a GPU, which is off: docs/nccl.md, COPYRPC_NCCL_GDR");
-        return NET_INVALID_USAGE;
-    }
-    struct registration *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return NET_SYSTEM_ERROR;
-    }
-    /* What is only sent need not be writable to the peer. */
-    uint32_t access = comm->sends ? 0 : CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
-    /* NCCL says what it knows: a dma-buf of host memory is mapped at `data`. */
-    access |= memory == NET_MEMORY_HOST ? CRPC_ACCESS_HOST : CRPC_ACCESS_DEVICE;
-    crpc_error error = {.struct_size = sizeof(error)};
-    struct session *session = comm->session;
-    pthread_mutex_lock(&session->lock);
-    int32_t status =
-        dmabuf ? crpc_region_register_dmabuf(session->context, fd, offset, bytes, (uintptr_t)data,
-                                             access, &made->region, &error)
-               : crpc_region_register(session->context, data, bytes, access, &made->region, &error);
-    pthread_mutex_unlock(&session->lock);
-    if (status < 0) {
-        WARN("cannot register %zu bytes at %p: %s: %s", bytes, data, crpc_status_name(status),
-             error.message);
-        free(made);
-        return net_result(status);
-    }
-    made->of_gpu = memory == NET_MEMORY_CUDA;
-    *registration = made;
-    return NET_SUCCESS;
-}
-
-int net_register(void *comm, void *data, size_t bytes, int memory, void **registration)
-{
-    return register_with(comm, data, bytes, memory, false, 0, -1, registration);
-}
-
-int net_register_dmabuf(void *comm, void *data, size_t bytes, int memory, uint64_t offset, int fd,
-                        void **registration)
-{
-    return register_with(comm, data, bytes, memory, true, offset, fd, registration);
-}
-
-int net_deregister(void *opaque, void *registration)
-{
-    struct comm *comm = opaque;
-    struct registration *made = registration;
-    if (made == NULL) {
-        return NET_SUCCESS;
-    }
-    pthread_mutex_lock(&comm->session->lock);
-    int32_t status = crpc_region_deregister(comm->session->context, made->region);
-    pthread_mutex_unlock(&comm->session->lock);
-    free(made);
-    /* A communicator that is aborted takes registrations back before it closes the comm whose
-     * transfers use them. The pages then stay pinned until the comm is closed. */
-    return net_result(status == CRPC_E_BUSY ? CRPC_OK : status);
-}
 
 /* ---- Transfers ------------------------------------------------------------------------------- */
 
@@ -80,7 +11,6 @@ int net_deregister(void *opaque, void *registration)
 static bool fill_op(crpc_channel_op *op, const struct request *request, uint32_t part,
                     uint8_t opcode, void *data, size_t bytes, int tag, void *registration)
 {
-    const struct registration *made = registration;
     *op = (crpc_channel_op){
         .opcode = opcode,
         .tag = (uint32_t)tag,
@@ -88,10 +18,10 @@ static bool fill_op(crpc_channel_op *op, const struct request *request, uint32_t
         .user_data = request_part(request, part),
     };
     if (bytes > 0) {
-        if (made == NULL) {
+        if (registration == NULL) {
             return false;
         }
-        op->region = made->region;
+        op->region = registration_region(registration);
         op->address = (uintptr_t)data;
         op->bytes = bytes;
     }
@@ -181,14 +111,37 @@ int net_flush(void *comm, int count, void **data, int *bytes, void **registratio
     (void)comm, (void)data;
     *request = NULL;
     for (int i = 0; i < count; i++) {
-        const struct registration *made = registrations[i];
-        if (bytes[i] > 0 && made != NULL && made->of_gpu) {
+        if (bytes[i] > 0 && registrations[i] != NULL && registration_of_gpu(registrations[i])) {
             WARN("this GPU needs a flush after what the network wrote, which this plugin cannot "
                  "give it: run without COPYRPC_NCCL_GDR");
             return NET_SYSTEM_ERROR;
         }
     }
     return NET_SUCCESS;
+}
+
+/* Polls, unless another comm of the session has done so since this one was looked at last: that was for this one,
+ * too. So a thread that tests a thousand comms in turn polls once in a round, and not a thousand times. Who finds
+ * somebody polling lets him do it; whoever else has the lock may have it for long, and again and again. */
+static void look(struct comm *comm)
+{
+    struct session *session = comm->session;
+    if (pthread_mutex_trylock(&session->lock) != 0) {
+        if (atomic_load_explicit(&session->polling, memory_order_relaxed)) {
+            return;
+        }
+        pthread_mutex_lock(&session->lock);
+    }
+    if (comm->polls_seen == session->polls) {
+        session_poll(session);
+    }
+    comm->polls_seen = session->polls;
+    pthread_mutex_unlock(&session->lock);
+}
+
+static bool is_done(struct request *request)
+{
+    return atomic_load_explicit(&request->parts_left, memory_order_acquire) == 0;
 }
 
 int net_test(void *opaque, int *done, int *bytes)
@@ -199,22 +152,22 @@ int net_test(void *opaque, int *done, int *bytes)
     if (comm == NULL) {
         return NET_INTERNAL_ERROR; /* it was done before */
     }
+    if (!is_done(request)) {
+        look(comm);
+        if (!is_done(request)) {
+            return NET_SUCCESS;
+        }
+    }
+    *done = 1;
+    if (bytes != NULL) {
+        memcpy(bytes, request->bytes, request->parts * sizeof(*bytes));
+    }
     pthread_mutex_lock(&comm->session->lock);
-    int result = NET_SUCCESS;
-    if (request->parts_left > 0) {
-        session_poll(comm->session);
+    int32_t status = request->status;
+    if (status < 0) {
+        comm_explain(comm, "a transfer failed", status);
     }
-    if (request->parts_left == 0) {
-        *done = 1;
-        if (bytes != NULL) {
-            memcpy(bytes, request->bytes, request->parts * sizeof(*bytes));
-        }
-        if (request->status < 0) {
-            comm_explain(comm, "a transfer failed", request->status);
-            result = net_result(request->status);
-        }
-        request_put(request);
-    }
+    request_put(request);
     pthread_mutex_unlock(&comm->session->lock);
-    return result;
+    return net_result(status);
 }

@@ -27,7 +27,7 @@ static void test_exports(void **state)
         snprintf(name, sizeof(name), "ncclCollNetPlugin_v%d", version);
         assert_null(dlsym(library, name));
     }
-    const char *hidden[] = {"net_send", "settings", "session_open", "device_find", "log_to"};
+    const char *hidden[] = {"net_send", "settings", "session_join", "devices_find", "log_to"};
     for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
         assert_null(dlsym(library, hidden[i]));
     }
@@ -66,8 +66,17 @@ static void test_wrong_settings(void **state)
         {"COPYRPC_NCCL_RAILS", "a,b,c"},
         {"COPYRPC_NCCL_RAILS", "a,,b"},
         {"COPYRPC_NCCL_RAILS", "a;"},
-        {"COPYRPC_NCCL_RAILS", "1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17"},
-        {"COPYRPC_NCCL_ADDRESS", "192.0.2.1;192.0.2.2"}, /* two, and one device */
+        {"COPYRPC_NCCL_RAILS", "1;2;3;4;5;6;7;8;9;0;1;2;3;4;5;6;7;8;9;0;1;2;3;4;5;6;7;8;9;0;1;2;3"},
+        {"COPYRPC_NCCL_ADDRESS", "192.0.2.1;192.0.2.2"},
+        {"COPYRPC_NCCL_ADDRESS", "192.0.2.1:80"},
+        {"COPYRPC_NCCL_ADDRESS", "localhost"},
+        {"NCCL_IB_TC", "256"},
+        {"NCCL_IB_TC", "high"},
+        {"NCCL_IB_SL", "16"},
+        {"NCCL_IB_TIMEOUT", "0"},
+        {"NCCL_IB_TIMEOUT", "32"},
+        {"NCCL_IB_RETRY_CNT", "8"},
+        {"NCCL_IB_GID_INDEX", "-2"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct net net;
@@ -93,6 +102,10 @@ static void test_right_settings(void **state)
         {"COPYRPC_NCCL_RAILS", "a:1,b;c"},
         {"COPYRPC_NCCL_ADDRESS", "2001:db8::1"},
         {"COPYRPC_NCCL_QUEUE_PAIRS", ""}, /* as if not set */
+        {"NCCL_IB_TC", "-1"},
+        {"NCCL_IB_TC", "0x6a"},
+        {"NCCL_IB_HCA", "^=mlx5_0:1"},
+        {"NCCL_IB_PKEY", "1"},
     };
     for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
         struct net net;
