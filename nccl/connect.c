@@ -143,21 +143,39 @@ static void join(struct comm *comm)
 static void watch(struct comm *comm)
 {
     struct session *session = comm->session;
-    char word;
-    enum meet_result heard = meet_hear(comm->meeting, &word);
+    struct meeting *meeting = comm->meeting;
+    char word = '\0';
+    enum meet_result heard = meet_hear(meeting, &word);
+    meeting->said_all |= heard == MEET_HEARD && word == MEET_CONNECTED;
     pthread_mutex_lock(&session->lock);
     session_poll(session);
+    if (comm->state == COMM_CONNECTING && heard == MEET_OVER && !meeting->said_all) {
+        WARN("the peer has gone while its channel was being connected");
+        fail(comm, CRPC_E_DISCONNECTED);
+    }
+    pthread_mutex_unlock(&session->lock);
+}
+
+/* Gives the comm to NCCL if it is connected, and ends it if it has failed. Any comm's poll may have found out. */
+static int conclude(struct comm *comm, void **out)
+{
+    char word;
     if (comm->state == COMM_CONNECTED) {
         meet_say(comm->meeting, MEET_CONNECTED);
         meet_hear(comm->meeting, &word); /* sends it */
-    } else if (comm->state == COMM_CONNECTING && heard == MEET_OVER && !comm->meeting->said_all) {
-        WARN("the peer has gone while its channel was being connected");
-        fail(comm, CRPC_E_DISCONNECTED);
-    } else if (comm->state == COMM_FAILED) {
-        comm_explain(comm, "connecting failed", comm->status);
+        meet_end(comm->meeting);
+        comm->meeting = NULL;
+        *out = comm;
+        return NET_SUCCESS;
     }
-    pthread_mutex_unlock(&session->lock);
-    comm->meeting->said_all |= heard == MEET_HEARD && word == MEET_CONNECTED;
+    if (comm->channel.bits != 0) {
+        pthread_mutex_lock(&comm->session->lock);
+        comm_explain(comm, "connecting failed", comm->status);
+        pthread_mutex_unlock(&comm->session->lock);
+    }
+    int result = net_result(comm->status);
+    comm_destroy(comm);
+    return result;
 }
 
 /* ---- Connect --------------------------------------------------------------------------------- */
@@ -288,15 +306,7 @@ int net_connect(int index, int traffic_class, void *opaque, void **send_comm)
     }
     forget_connect(comm);
     handle->connecting = NULL;
-    if (comm->state == COMM_FAILED) {
-        int result = net_result(comm->status);
-        comm_destroy(comm);
-        return result;
-    }
-    meet_end(comm->meeting);
-    comm->meeting = NULL;
-    *send_comm = comm;
-    return NET_SUCCESS;
+    return conclude(comm, send_comm);
 }
 
 /* ---- Listen ---------------------------------------------------------------------------------- */
@@ -483,15 +493,7 @@ int net_accept(void *listen_comm, void **receive_comm, void **device_comm)
         return NET_SUCCESS;
     }
     listen->accepting = NULL;
-    if (comm->state == COMM_FAILED) {
-        int result = net_result(comm->status);
-        comm_destroy(comm);
-        return result;
-    }
-    meet_end(comm->meeting);
-    comm->meeting = NULL;
-    *receive_comm = comm;
-    return NET_SUCCESS;
+    return conclude(comm, receive_comm);
 }
 
 int net_close_comm(void *comm)

@@ -110,7 +110,15 @@ static int32_t open_rails(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], uint32_t
 int32_t device_open(const struct device *device, uint32_t channels_max, struct way way,
                     crpc_context **context)
 {
-    return open_rails(device->rails, channels_max, way, context);
+    int32_t status = open_rails(device->rails, channels_max, way, context);
+    crpc_context_info info = {.struct_size = sizeof(info)};
+    if (status >= 0 && crpc_context_get_info(*context, &info) >= 0) {
+        INFO("opened %s for up to %u comms: traffic class %u, service level %u, P_Key 0x%04x, GID "
+             "index %u, retry timeout %u, retry count %u",
+             device->name, channels_max, info.traffic_class, info.service_level, info.partition_key,
+             info.gid_index, info.retry_timeout, info.retry_count);
+    }
+    return status;
 }
 
 /* ---- Ways ------------------------------------------------------------------------------------ */

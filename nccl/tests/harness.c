@@ -59,7 +59,8 @@ static pid_t start(int version, side_work work, const void *argument, int socket
     CHECK(net_load(&side.net, version));
     CHECK_EQUAL(net_init(&side.net), NET_SUCCESS);
     CHECK_EQUAL(net_devices(&side.net, &count), NET_SUCCESS);
-    CHECK_EQUAL(count, 1);
+    CHECK(count > 0);
+    side.devices = count;
     work(&side);
     CHECK_EQUAL(net_finalize(&side.net), NET_SUCCESS);
     net_unload(&side.net);

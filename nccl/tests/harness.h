@@ -30,6 +30,8 @@ struct net {
 extern unsigned warnings;
 
 /* One at a time is loaded. */
+/* True if the plugin has logged these words since it was loaded. */
+bool net_logged(const char *words);
 bool net_load(struct net *net, int version);
 void net_unload(struct net *net);
 int net_init(struct net *net);
@@ -45,6 +47,7 @@ int net_finalize(struct net *net);
 
 struct side {
     struct net net;
+    int devices;
     int socket; /* to the other side: handles, and words in between */
     void *listen_comm;
     void *comm; /* the receive or the send comm */
