@@ -171,6 +171,9 @@ static void take_event(struct comm *comm, const crpc_completion *completion)
         INFO("disconnected: %s", crpc_status_name(completion->status));
         break;
     case CRPC_COMPLETION_RAIL:
+        comm->rails_lost =
+            (uint8_t)(completion->status < 0 ? comm->rails_lost | 1u << completion->token
+                                             : comm->rails_lost & ~(1u << completion->token));
         INFO("rail %u %s", (unsigned)completion->token,
              completion->status < 0 ? "lost: the other one carries on" : "is used again");
         break;

@@ -121,6 +121,32 @@ int32_t device_open(const struct device *device, uint32_t channels_max, struct w
     return status;
 }
 
+int32_t device_open_queues(const char *rail, crpc_context **context)
+{
+    crpc_context_options options = {
+        .struct_size = sizeof(options),
+        .flags = CRPC_CONTEXT_QUEUES,
+        .endpoints_max = 1,
+        .receive_depth = RPC_RECEIVE_DEPTH,
+        .log_level = CRPC_LOG_WARNING,
+        .queues_max = 2,
+    };
+    crpc_error error = {.struct_size = sizeof(error)};
+    split_rail(rail, options.device, &options.port);
+    if (settings.gid_index != SETTING_NOT_GIVEN) {
+        options.flags |= CRPC_CONTEXT_GID_INDEX;
+        options.gid_index = settings.gid_index;
+    }
+    int32_t status = take_partition(&options);
+    if (status >= 0) {
+        status = crpc_context_open(&options, context, &error);
+    }
+    if (status < 0) {
+        WARN("cannot open %s for flushes: %s", rail, error.message);
+    }
+    return status;
+}
+
 /* ---- Ways ------------------------------------------------------------------------------------ */
 
 static bool is_set(const char *name)
@@ -188,6 +214,7 @@ static void add_rail(struct device *device, const crpc_rail_info *rail)
     if (RAIL_CHANNELS(rail->receive_depth) < device->channels_max) {
         device->channels_max = RAIL_CHANNELS(rail->receive_depth);
     }
+    device->rail_count++;
     if (rail->index == 0) {
         struct port port;
         snprintf(port.device, sizeof(port.device), "%s", rail->device);

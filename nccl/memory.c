@@ -12,6 +12,7 @@ struct registration {
     size_t bytes;
     uint32_t access;
     bool of_gpu;
+    struct flush_keys flush; /* of_gpu */
 };
 
 /* ---- Of a session ---------------------------------------------------------------------------- */
@@ -39,6 +40,8 @@ static void take_out(struct registration **list, struct registration *registrati
 static int32_t end(struct session *session, struct registration *registration)
 {
     int32_t status = crpc_region_deregister(session->context, registration->region);
+    flush_deregister(session,
+                     &registration->flush); /* a READ that is under way fails, for nobody */
     if (status == CRPC_E_BUSY) {
         registration->next = session->leaving;
         session->leaving = registration;
@@ -80,18 +83,17 @@ crpc_region registration_region(const struct registration *registration)
     return registration->region;
 }
 
-bool registration_of_gpu(const struct registration *registration)
+const struct flush_keys *registration_flush_keys(const struct registration *registration)
 {
-    return registration->of_gpu;
+    return registration->of_gpu ? &registration->flush : NULL;
+}
+
+uintptr_t registration_address(const struct registration *registration)
+{
+    return registration->address;
 }
 
 /* ---- NCCL's calls ---------------------------------------------------------------------------- */
-
-/* Memory of a dma-buf; fd < 0: of an address. */
-struct buffer {
-    int fd;
-    uint64_t offset;
-};
 
 static struct registration *make(struct session *session, const struct registration *like,
                                  const struct buffer *buffer, int32_t *status)
@@ -112,6 +114,14 @@ static struct registration *make(struct session *session, const struct registrat
     if (*status < 0) {
         WARN("cannot register %zu bytes at %p: %s: %s", like->bytes, (void *)like->address,
              crpc_status_name(*status), error.message);
+        free(made);
+        return NULL;
+    }
+    *status = like->of_gpu && session->flushers[0] != NULL
+                  ? flush_register(session, buffer, like->address, like->bytes, &made->flush)
+                  : CRPC_OK;
+    if (*status < 0) {
+        crpc_region_deregister(session->context, made->region);
         free(made);
         return NULL;
     }

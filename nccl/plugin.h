@@ -11,6 +11,7 @@
  *   comm.c       a comm's channel, requests and completions
  *   connect.c    listen, connect, accept, close
  *   memory.c     registrations
+ *   flush.c      what GPUs receive is pushed to their memory
  *   transfer.c   isend, irecv, iflush, test
  *
  * Comms share sessions: a session is a context of copyrpc on a device's rails, for up to
@@ -102,6 +103,7 @@ struct device {
     uint64_t guid;
     uint64_t message_bytes_max;
     uint32_t speed_mbps;
+    uint32_t rail_count;
     uint32_t port;
     uint32_t link;            /* CRPC_LINK_* */
     uint32_t channels_max;    /* of a context: the device's receives end */
@@ -120,6 +122,9 @@ int devices_find(const struct settings *settings, struct device *devices, uint32
 /* Opens the device's rails for so many channels. CRPC_OK, or a status and a warning. */
 int32_t device_open(const struct device *device, uint32_t channels_max, struct way way,
                     crpc_context **context);
+
+/* Opens the port of one rail, for queues. */
+int32_t device_open_queues(const char *rail, crpc_context **context);
 
 /* Of the newest version; the older ones have less. */
 void device_properties(struct device *device, int index, struct net_properties_v12 *properties);
@@ -168,6 +173,7 @@ struct session {
     uint64_t comms_made;
     uint64_t polls;
     atomic_bool polling; /* whoever has the lock does so; a hint for those who have not */
+    struct flusher *flushers[CRPC_RAILS_MAX]; /* NULL: no GPUDirect */
     struct registration *registrations;
     struct registration *leaving; /* those that open ops still use */
 };
@@ -189,6 +195,10 @@ struct request {
     atomic_uint parts_left; /* 0: done */
     int32_t status;         /* of the first part that failed */
     int32_t bytes[GROUP_MAX];
+    /* Of a flush: flush.c. */
+    const struct flush_keys *keys; /* NULL: it is none */
+    uintptr_t flush_address;
+    uint8_t unread; /* mask of rails on which a READ has yet to be posted */
 };
 
 enum comm_state {
@@ -208,6 +218,7 @@ struct comm {
     _Atomic(enum comm_state) state;
     int32_t status; /* why it failed */
     bool sends;
+    uint8_t rails_lost; /* mask */
     uint8_t blob[CRPC_BLOB_BYTES_MAX];
     uint32_t blob_bytes;
     struct meeting *meeting; /* until it is connected */
@@ -249,10 +260,39 @@ int net_register_dmabuf(void *comm, void *data, size_t bytes, int memory, uint64
 int net_deregister(void *comm, void *registration);
 /* memory.c: the caller holds the session's lock. */
 crpc_region registration_region(const struct registration *registration);
-bool registration_of_gpu(const struct registration *registration);
+/* NULL: it is no memory of a GPU. */
+const struct flush_keys *registration_flush_keys(const struct registration *registration);
+uintptr_t registration_address(const struct registration *registration);
 /* Takes back those that nothing uses any more. */
 void registrations_sweep(struct session *session);
 void registrations_end(struct session *session);
+
+/* ---- Flushes: flush.c ------------------------------------------------------------------------ */
+
+/* Memory to be registered: of a dma-buf, or fd < 0: of an address. */
+struct buffer {
+    int fd;
+    uint64_t offset;
+};
+
+/* Of the first page of a GPU's buffer, for the queues that flush. */
+struct flush_keys {
+    crpc_region regions[CRPC_RAILS_MAX];
+    uint32_t remote_keys[CRPC_RAILS_MAX];
+};
+
+/* By the thread that opens the session; and when its last user has left. */
+int32_t flushers_open(struct session *session);
+void flushers_close(struct session *session);
+/* The caller holds the session's lock for these. */
+int32_t flush_register(struct session *session, const struct buffer *buffer, uintptr_t address,
+                       size_t bytes, struct flush_keys *keys);
+void flush_deregister(struct session *session, struct flush_keys *keys);
+/* Begins a flush, of which each rail is a part. `keys` are those of the memory, of which `address` is the beginning. */
+void flush_begin(struct session *session, struct request *request, const struct flush_keys *keys,
+                 uintptr_t address);
+void flush_step(struct session *session, struct request *request);
+void flushers_poll(struct session *session);
 
 int net_send(void *comm, void *data, size_t bytes, int tag, void *registration, void *profile,
              void **request);

@@ -30,6 +30,9 @@ static void *open_context(void *argument)
     struct session *session = argument;
     session->status =
         device_open(session->device, session->places, session->way, &session->context);
+    if (session->status >= 0 && settings.gpu_direct) {
+        session->status = flushers_open(session);
+    }
     atomic_store_explicit(&session->state, session->status < 0 ? SESSION_FAILED : SESSION_OPEN,
                           memory_order_release);
     return NULL;
@@ -125,6 +128,7 @@ void session_leave(struct session *session)
     }
     pthread_join(session->opener, NULL);
     registrations_end(session);
+    flushers_close(session);
     crpc_context_close(session->context);
     pthread_mutex_destroy(&session->lock);
     free(session);

@@ -103,27 +103,43 @@ int net_receive(void *opaque, int count, void **data, size_t *bytes, int *tags,
     return result;
 }
 
-/* A completion comes after its data where the CPU looks for both: in host memory there is nothing
- * to wait for. Data for a GPU may still be on its way to it; a READ from there would push it, and
- * channels have none, so this must not pretend. NCCL asks only for GPUs that need it. */
-int net_flush(void *comm, int count, void **data, int *bytes, void **registrations, void **request)
+/* A completion comes after its data where the CPU looks for both: in host memory there is nothing to wait for. NCCL
+ * asks only for GPUs that need it. One READ does for all buffers. */
+int net_flush(void *opaque, int count, void **data, int *bytes, void **registrations,
+              void **request)
 {
-    (void)comm, (void)data;
+    (void)data;
+    struct comm *comm = opaque;
+    struct session *session = comm->session;
+    const struct registration *of_gpu = NULL;
     *request = NULL;
     for (int i = 0; i < count; i++) {
-        if (bytes[i] > 0 && registrations[i] != NULL && registration_of_gpu(registrations[i])) {
-            WARN("this GPU needs a flush after what the network wrote, which this plugin cannot "
-                 "give it: run without COPYRPC_NCCL_GDR");
-            return NET_SYSTEM_ERROR;
+        if (bytes[i] > 0 && registrations[i] != NULL &&
+            registration_flush_keys(registrations[i]) != NULL) {
+            of_gpu = registrations[i];
         }
     }
+    if (of_gpu == NULL) {
+        return NET_SUCCESS;
+    }
+    pthread_mutex_lock(&session->lock);
+    struct request *made = request_get(comm, session->device->rail_count);
+    if (made != NULL) {
+        flush_begin(session, made, registration_flush_keys(of_gpu), registration_address(of_gpu));
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (made == NULL) { /* no request would mean that it is done */
+        WARN("NCCL has more than %d requests open on a comm", REQUESTS);
+        return NET_INTERNAL_ERROR;
+    }
+    *request = made;
     return NET_SUCCESS;
 }
 
 /* Polls, unless another comm of the session has done so since this one was looked at last: that was for this one,
  * too. So a thread that tests a thousand comms in turn polls once in a round, and not a thousand times. Who finds
  * somebody polling lets him do it; whoever else has the lock may have it for long, and again and again. */
-static void look(struct comm *comm)
+static void look(struct comm *comm, struct request *request)
 {
     struct session *session = comm->session;
     if (pthread_mutex_trylock(&session->lock) != 0) {
@@ -136,6 +152,9 @@ static void look(struct comm *comm)
         session_poll(session);
     }
     comm->polls_seen = session->polls;
+    if (request->keys != NULL) {
+        flush_step(session, request);
+    }
     pthread_mutex_unlock(&session->lock);
 }
 
@@ -153,7 +172,7 @@ int net_test(void *opaque, int *done, int *bytes)
         return NET_INTERNAL_ERROR; /* it was done before */
     }
     if (!is_done(request)) {
-        look(comm);
+        look(comm, request);
         if (!is_done(request)) {
             return NET_SUCCESS;
         }

@@ -54,7 +54,7 @@ static pid_t start(int version, side_work work, const void *argument, int socket
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(seconds);
     close(sockets[1 - mine]);
-    struct side side = {.socket = sockets[mine], .argument = argument};
+    struct side side = {.socket = sockets[mine], .argument = argument, .memory = NET_MEMORY_HOST};
     int count = 0;
     CHECK(net_load(&side.net, version));
     CHECK_EQUAL(net_init(&side.net), NET_SUCCESS);
@@ -255,7 +255,7 @@ void side_finish(struct side *side, void *request, int *bytes)
 void *side_register(struct side *side, void *data, size_t bytes)
 {
     void *registration = NULL;
-    CHECK_EQUAL(side->net.register_memory(side->comm, data, bytes, NET_MEMORY_HOST, &registration),
+    CHECK_EQUAL(side->net.register_memory(side->comm, data, bytes, side->memory, &registration),
                 NET_SUCCESS);
     CHECK(registration != NULL);
     int i = 0;

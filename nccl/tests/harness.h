@@ -48,6 +48,7 @@ int net_finalize(struct net *net);
 struct side {
     struct net net;
     int devices;
+    int memory; /* NET_MEMORY_* of what side_register registers */
     int socket; /* to the other side: handles, and words in between */
     void *listen_comm;
     void *comm; /* the receive or the send comm */

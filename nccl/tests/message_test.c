@@ -42,6 +42,7 @@ static int message_tag(uint32_t number)
 
 struct plan {
     uint32_t messages;
+    bool gpu; /* the receiver says that its memory is a GPU's, and flushes after each message */
     const char *setting[4][2];
 };
 
@@ -68,6 +69,8 @@ static void check_message(const uint8_t *buffer, uint32_t number, int bytes)
 static void receive_messages(struct side *side)
 {
     const struct plan *plan = side->argument;
+    unsigned flushed = 0;
+    side->memory = plan->gpu ? NET_MEMORY_CUDA : NET_MEMORY_HOST;
     side_accept(side);
     size_t room = BUFFER_BYTES + SPARE_BYTES;
     uint8_t *memory = pages(WINDOW * room);
@@ -82,8 +85,10 @@ static void receive_messages(struct side *side)
             CHECK_EQUAL(
                 side->net.flush(side->comm, 1, (void **)&buffer, &bytes, &registration, &flush),
                 NET_SUCCESS);
+            CHECK_EQUAL(flush != NULL, plan->gpu && bytes > 0);
             if (flush != NULL) {
                 side_finish(side, flush, NULL);
+                flushed++;
             }
             check_message(buffer, number - WINDOW, bytes);
         }
@@ -98,6 +103,11 @@ static void receive_messages(struct side *side)
     side_tell(side);
     side_deregister(side, registration);
     side_close_receiver(side);
+    for (int rail = 0; rail < 2 && plan->gpu; rail++) { /* as many READs have completed on each */
+        char words[64];
+        snprintf(words, sizeof(words), "flushed %u times on rail %d", flushed, rail);
+        CHECK(net_logged(words));
+    }
 }
 
 static void send_messages(struct side *side)
@@ -151,6 +161,19 @@ static void test_messages_by_settings(void **state)
         set_settings(&plans[i], false);
         setenv("COPYRPC_NCCL_RAILS", getenv("HARNESS_RAILS"), 1);
     }
+}
+
+/* With the host's memory in the place of a GPU's: the flushes are the same. */
+static void test_flush(void **state)
+{
+    (void)state;
+    const struct plan plan = {.messages = 150, .gpu = true, .setting = {{"COPYRPC_NCCL_GDR", "1"}}};
+    const int versions[] = {NET_VERSION_MIN, NET_VERSION_MAX};
+    set_settings(&plan, true);
+    for (int i = 0; i < 2; i++) {
+        pair_run(versions[i], receive_messages, send_messages, &plan, KILL_NOBODY, 240);
+    }
+    set_settings(&plan, false);
 }
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
@@ -493,8 +516,10 @@ static void test_two_threads(void **state)
 
 #define LOSSY_MESSAGES 120
 
+/* As a GPU's memory, if there is a plan: then each message is flushed, also while one of the rails cannot. */
 static void receive_over_loss(struct side *side)
 {
+    side->memory = side->argument != NULL ? NET_MEMORY_CUDA : NET_MEMORY_HOST;
     side_accept(side);
     uint8_t *data = pages(1u << 20);
     void *registration = side_register(side, data, 1u << 20);
@@ -504,6 +529,12 @@ static void receive_over_loss(struct side *side)
         void *request = side_receive(side, 1, (void **)&data, &bytes, &tag, &registration);
         side_finish(side, request, &received);
         CHECK_EQUAL(received, (1u << 20) - i);
+        if (side->argument != NULL) {
+            CHECK_EQUAL(
+                side->net.flush(side->comm, 1, (void **)&data, &received, &registration, &request),
+                NET_SUCCESS);
+            side_finish(side, request, NULL);
+        }
         CHECK(pattern_is(data, (1u << 20) - i, i));
     }
     side_tell(side);
@@ -532,7 +563,11 @@ static void send_over_loss(struct side *side)
 static void test_rail_lost(void **state)
 {
     (void)state;
+    const struct plan plan = {.gpu = true, .setting = {{"COPYRPC_NCCL_GDR", "1"}}};
     pair_run(12, receive_over_loss, send_over_loss, NULL, KILL_NOBODY, 240);
+    set_settings(&plan, true);
+    pair_run(12, receive_over_loss, send_over_loss, &plan, KILL_NOBODY, 240);
+    set_settings(&plan, false);
 }
 
 int main(void)
@@ -543,10 +578,10 @@ int main(void)
     setenv("COPYRPC_NCCL_RAILS", rails, 1);
     setenv("HARNESS_RAILS", rails, 1);
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),  cmocka_unit_test(test_messages_by_settings),
-        cmocka_unit_test(test_groups),    cmocka_unit_test(test_steps_ahead),
-        cmocka_unit_test(test_no_room),   cmocka_unit_test(test_two_threads),
-        cmocka_unit_test(test_rail_lost),
+        cmocka_unit_test(test_messages),    cmocka_unit_test(test_messages_by_settings),
+        cmocka_unit_test(test_flush),       cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_steps_ahead), cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_two_threads), cmocka_unit_test(test_rail_lost),
     };
     if (getenv("TEST_LINK1_DOWN") == NULL) {
         LEAVE_OUT(tests, test_rail_lost, "nothing says how to take a link down");
