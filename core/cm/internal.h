@@ -103,6 +103,8 @@ struct cm_identifier {
     struct cm_lookup *lookup;
     struct addrinfo *addresses;
     struct addrinfo *next_address;
+    struct addrinfo *address; /* that is being tried */
+    bool from_source;         /* from an address of the nic's own */
     uint32_t addresses_tried;
     crpc_error best_error;
     char trying[200]; /* the address being tried, for messages */
@@ -164,6 +166,10 @@ void cm_lookup_cancel(struct cm_identifier *identifier);
 void cm_route_next(struct cm_identifier *identifier);
 void cm_route_event(struct cm_identifier *identifier, enum rdma_cm_event_type type, int status);
 bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
+
+/* source.c: finds the nic's own address in the subnet of `peer`. Returns false if it has none there. */
+bool cm_source_for(const struct nic *nic, const struct sockaddr *peer,
+                   struct sockaddr_storage *source);
 
 /* request.c: called by the cm thread */
 void cm_incoming(struct cm_identifier *listener, struct rdma_cm_id *id,

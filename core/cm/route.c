@@ -1,5 +1,6 @@
 /* route.c: from a name to a route that leads to this nic: the addresses are tried in the order in
- * which the resolver gives them, each with an rdma_cm_id of its own. Runs in the cm thread.
+ * which the resolver gives them, each with an rdma_cm_id of its own. Where the route leads through another NIC
+ * in the same subnet, the address is tried once more, from the nic's own address. Runs in the cm thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ static void free_addresses(struct cm_identifier *identifier)
     }
     identifier->addresses = NULL;
     identifier->next_address = NULL;
+    identifier->address = NULL;
 }
 
 /* Of several addresses that failed, the one behind another device tells the most. */
@@ -53,12 +55,15 @@ static int ask_for_traffic_class(const struct cm_identifier *identifier)
                                                 &traffic_class, sizeof(traffic_class));
 }
 
-/* Starts with one address; false if that failed at once. */
-static bool try_address(struct cm_identifier *identifier, struct addrinfo *address)
+/* Starts with one address; false if that failed at once. source: NULL = any of the machine's. */
+static bool try_address(struct cm_identifier *identifier, struct addrinfo *address,
+                        struct sockaddr *source)
 {
     struct cm *cm = identifier->cm;
     crpc_error error = {.struct_size = sizeof(error)};
     note_address(identifier, address->ai_addr);
+    identifier->address = address;
+    identifier->from_source = source != NULL;
     if (identifier->id) {
         rdma_destroy_id(identifier->id);
         identifier->id = NULL;
@@ -76,7 +81,7 @@ static bool try_address(struct cm_identifier *identifier, struct addrinfo *addre
         note_error(identifier, &error);
         return false;
     }
-    if (rdma_resolve_addr(identifier->id, NULL, address->ai_addr, RESOLVE_TIMEOUT_MS)) {
+    if (rdma_resolve_addr(identifier->id, source, address->ai_addr, RESOLVE_TIMEOUT_MS)) {
         cm_resolve_error(identifier->trying, errno, &error);
         note_error(identifier, &error);
         return false;
@@ -111,11 +116,20 @@ void cm_route_next(struct cm_identifier *identifier)
         struct addrinfo *address = identifier->next_address;
         identifier->next_address = address->ai_next;
         identifier->addresses_tried++;
-        if (try_address(identifier, address)) {
+        if (try_address(identifier, address, NULL)) {
             return;
         }
     }
     fail(identifier);
+}
+
+/* The system's choice among NICs in one subnet was another. */
+static bool try_from_here(struct cm_identifier *identifier)
+{
+    struct sockaddr_storage source;
+    return !identifier->from_source &&
+           cm_source_for(identifier->cm->nic, identifier->address->ai_addr, &source) &&
+           try_address(identifier, identifier->address, (struct sockaddr *)&source);
 }
 
 /* The address is known, and with it the device that leads there. */
@@ -124,6 +138,10 @@ static void resolve_route(struct cm_identifier *identifier)
     crpc_error error = {.struct_size = sizeof(error)};
     if (!cm_same_port(identifier->cm, identifier->id)) {
         cm_other_device_error(identifier->trying, identifier->cm->nic, identifier->id, &error);
+        note_error(identifier, &error);
+        if (try_from_here(identifier)) {
+            return;
+        }
     } else if (rdma_resolve_route(identifier->id, RESOLVE_TIMEOUT_MS)) {
         cm_resolve_error(identifier->trying, errno, &error);
     } else {

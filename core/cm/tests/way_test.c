@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netpacket/packet.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -25,6 +29,8 @@ static struct {
     uint32_t requests, accepted;
     int traffic_class; /* that was asked for; -1 = none was */
     uint32_t resolved;
+    struct sockaddr_in source; /* of the last; zeros = any */
+    struct ifaddrs *interfaces;
     int refuse_option;
     struct nic_address peer; /* of a dynamic queue pair */
 } fake;
@@ -129,11 +135,27 @@ int __wrap_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *source,
                              struct sockaddr *destination, int timeout_ms)
 {
     (void)id;
-    (void)source;
+    memset(&fake.source, 0, sizeof(fake.source));
+    if (source) {
+        memcpy(&fake.source, source, sizeof(fake.source));
+    }
     (void)destination;
     (void)timeout_ms;
     fake.resolved++;
     return 0;
+}
+
+int __wrap_getifaddrs(struct ifaddrs **interfaces);
+int __wrap_getifaddrs(struct ifaddrs **interfaces)
+{
+    *interfaces = fake.interfaces;
+    return 0;
+}
+
+void __wrap_freeifaddrs(struct ifaddrs *interfaces);
+void __wrap_freeifaddrs(struct ifaddrs *interfaces)
+{
+    (void)interfaces;
 }
 
 /* ---- A connection ------------------------------------------------------------------------------ */
@@ -372,6 +394,133 @@ static void a_traffic_class_that_rdma_cm_refuses_is_told(void **state)
     assert_non_null(strstr(event.error.message, "traffic class"));
 }
 
+/* ---- NICs in one subnet ------------------------------------------------------------------------ */
+
+static struct sockaddr_in address_of(const char *text)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    assert_int_equal(inet_pton(AF_INET, text, &address.sin_addr), 1);
+    return address;
+}
+
+/* Two NICs in 192.0.2.0/24, of which the route takes the first; another subnet on the second; and loopback. */
+static void make_interfaces(void)
+{
+    static struct ifaddrs all[4];
+    static struct sockaddr_in addresses[4], masks[4];
+    static const char *const names[] = {"lo", "eth0", "eth1", "eth1"};
+    static const char *const texts[] = {"127.0.0.1", "192.0.2.8", "192.0.2.9", "198.51.100.9"};
+    for (int i = 0; i < 4; i++) {
+        addresses[i] = address_of(texts[i]);
+        masks[i] = address_of("255.255.255.0");
+        all[i] = (struct ifaddrs){.ifa_next = i < 3 ? &all[i + 1] : NULL,
+                                  .ifa_name = (char *)names[i],
+                                  .ifa_flags = i == 0 ? IFF_LOOPBACK : 0,
+                                  .ifa_addr = (struct sockaddr *)&addresses[i],
+                                  .ifa_netmask = (struct sockaddr *)&masks[i]};
+    }
+    fake.interfaces = all;
+}
+
+static void set_gid(struct fixture *fixture, const char *text)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    struct sockaddr_in address = address_of(text);
+    fixture->nic.base.link = CRPC_LINK_ETHERNET;
+    memcpy(fixture->nic.base.gid, mapped, sizeof(mapped));
+    memcpy(fixture->nic.base.gid + 12, &address.sin_addr, sizeof(address.sin_addr));
+}
+
+/* The route has been found, and leads through another device. */
+static void start_and_lead_elsewhere(struct fixture *fixture)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                             .ai_socktype = SOCK_STREAM};
+    assert_int_equal(getaddrinfo("192.0.2.1", "7471", &hints, &fixture->identifier.addresses), 0);
+    fixture->identifier.next_address = fixture->identifier.addresses;
+    fixture->cm.spare = calloc(1, sizeof(*fixture->cm.spare));
+    cm_route_next(&fixture->identifier);
+    assert_int_equal(fake.resolved, 1);
+    assert_int_equal(fake.source.sin_family, 0); /* the system chooses */
+    cm_route_event(&fixture->identifier, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+}
+
+static void expect_other_device(struct fixture *fixture)
+{
+    struct cm_event event;
+    assert_true(cm_event_take(&fixture->cm, &event));
+    assert_int_equal(event.kind, CM_EVENT_FAILED);
+    assert_int_equal(event.error.status, CRPC_E_NO_DEVICE);
+}
+
+static void another_nic_in_the_subnet_is_passed_by(void **state)
+{
+    struct fixture *fixture = *state;
+    make_interfaces();
+    set_gid(fixture, "192.0.2.9");
+    start_and_lead_elsewhere(fixture);
+    assert_int_equal(fake.resolved, 2);
+    struct sockaddr_in ours = address_of("192.0.2.9");
+    assert_memory_equal(&fake.source.sin_addr, &ours.sin_addr, sizeof(ours.sin_addr));
+    /* Only once; and the first error says most. */
+    cm_route_event(&fixture->identifier, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
+    assert_int_equal(fake.resolved, 2);
+    expect_other_device(fixture);
+    free(fixture->cm.spare);
+}
+
+static void an_address_of_the_same_interface_will_do(void **state)
+{
+    struct fixture *fixture = *state;
+    make_interfaces();
+    set_gid(fixture,
+            "198.51.100.9"); /* the GID is in another subnet, and the interface is in both */
+    start_and_lead_elsewhere(fixture);
+    assert_int_equal(fake.resolved, 2);
+    struct sockaddr_in ours = address_of("192.0.2.9");
+    assert_memory_equal(&fake.source.sin_addr, &ours.sin_addr, sizeof(ours.sin_addr));
+    cm_route_event(&fixture->identifier, RDMA_CM_EVENT_ADDR_RESOLVED, 0); /* elsewhere again */
+    assert_int_equal(fake.resolved, 2);
+    expect_other_device(fixture);
+    free(fixture->cm.spare);
+}
+
+static void another_subnet_is_none_of_ours(void **state)
+{
+    struct fixture *fixture = *state;
+    make_interfaces();
+    set_gid(fixture, "203.0.113.9");
+    start_and_lead_elsewhere(fixture);
+    assert_int_equal(fake.resolved, 1);
+    expect_other_device(fixture);
+    free(fixture->cm.spare);
+}
+
+/* IP over InfiniBand has the GID in its hardware address. */
+static void an_interface_over_infiniband_is_known_by_its_hardware(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint8_t gid[16] = {0xfe, 0x80, [8] = 0x0c, 0x42, 0xa1, 3, 0, 4, 5, 6};
+    static struct {
+        struct sockaddr_ll address;
+        uint8_t more[12];
+    } hardware = {.address = {.sll_family = AF_PACKET, .sll_halen = 20}};
+    static struct ifaddrs packet = {.ifa_name = (char *)"eth1"};
+    make_interfaces();
+    memcpy((uint8_t *)&hardware + offsetof(struct sockaddr_ll, sll_addr) + 4, gid, sizeof(gid));
+    packet.ifa_addr = (struct sockaddr *)&hardware;
+    packet.ifa_next = fake.interfaces;
+    fake.interfaces = &packet;
+    memcpy(fixture->nic.base.gid, gid, sizeof(gid));
+    start_and_lead_elsewhere(fixture);
+    assert_int_equal(fake.resolved, 2);
+    struct sockaddr_in ours = address_of("192.0.2.9");
+    assert_memory_equal(&fake.source.sin_addr, &ours.sin_addr, sizeof(ours.sin_addr));
+    cm_route_event(&fixture->identifier, RDMA_CM_EVENT_ADDR_ERROR, -ENETUNREACH);
+    expect_other_device(fixture);
+    free(fixture->cm.spare);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -383,6 +532,10 @@ int main(void)
         TEST(a_dynamic_queue_pair_gets_the_way_of_the_route),
         TEST(a_route_is_asked_for_with_the_traffic_class),
         TEST(a_traffic_class_that_rdma_cm_refuses_is_told),
+        TEST(another_nic_in_the_subnet_is_passed_by),
+        TEST(an_address_of_the_same_interface_will_do),
+        TEST(another_subnet_is_none_of_ours),
+        TEST(an_interface_over_infiniband_is_known_by_its_hardware),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
