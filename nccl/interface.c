@@ -178,7 +178,7 @@ static bool find_as_nccl(const struct ifaddrs *interfaces, struct sockaddr_stora
            find_by_name(interfaces, "virbr", address);
 }
 
-bool interface_choose(const struct settings *from, struct sockaddr_storage *address)
+static bool choose(const struct settings *from, struct sockaddr_storage *address)
 {
     if (from->address[0] != '\0') {
         return take_literal(from->address, address); /* settings.c has checked it */
@@ -196,5 +196,19 @@ bool interface_choose(const struct settings *from, struct sockaddr_storage *addr
              "NCCL_SOCKET_IFNAME to the beginning of an interface's name, or COPYRPC_NCCL_ADDRESS",
              names != NULL ? "; NCCL_SOCKET_IFNAME is " : "", names != NULL ? names : "");
     }
+    return found;
+}
+
+/* Once for all listen comms: a name in NCCL_COMM_ID takes time to be looked up. */
+bool interface_choose(const struct settings *from, struct sockaddr_storage *address)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct sockaddr_storage chosen;
+    static bool known;
+    pthread_mutex_lock(&lock);
+    known = known || choose(from, &chosen);
+    *address = chosen;
+    bool found = known;
+    pthread_mutex_unlock(&lock);
     return found;
 }
