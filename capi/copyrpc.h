@@ -1234,6 +1234,10 @@ typedef struct crpc_rail_info {
     uint64_t receive_wqes;       /* posted since the context was opened */
     uint64_t receives_completed; /* receive WQEs that arriving immediates have used */
     uint64_t message_bytes_max;  /* longest buffer that a channel can send, over any rails */
+    /* Queue pairs that all channels together can have: its send completion queue has room for so many. As many as channels_max and
+     * rail_queue_pairs_max say, or fewer if the device has fewer entries. */
+    uint32_t queue_pairs_max;
+    uint32_t reserved;
 } crpc_rail_info;
 
 /* Describes a rail of the context; `index` counts from 0. Returns CRPC_OK; CRPC_E_NOT_FOUND if

@@ -200,6 +200,11 @@ static bool takes_dmabufs(crpc_context *context)
     return status != CRPC_E_UNSUPPORTED;
 }
 
+static void lower(uint32_t *value, uint32_t most)
+{
+    *value = most < *value ? most : *value;
+}
+
 static void add_rail(struct device *device, const crpc_rail_info *rail)
 {
     size_t used = strlen(device->name);
@@ -211,9 +216,8 @@ static void add_rail(struct device *device, const crpc_rail_info *rail)
     if (rail->message_bytes_max < device->message_bytes_max) {
         device->message_bytes_max = rail->message_bytes_max;
     }
-    if (RAIL_CHANNELS(rail->receive_depth) < device->channels_max) {
-        device->channels_max = RAIL_CHANNELS(rail->receive_depth);
-    }
+    lower(&device->channels_max, RAIL_CHANNELS(rail->receive_depth));
+    lower(&device->channels_max, rail->queue_pairs_max / settings.queue_pairs);
     device->rail_count++;
     if (rail->index == 0) {
         struct port port;
@@ -235,7 +239,7 @@ static int32_t describe(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], struct dev
         .rails = {"", NO_RAIL},
     };
     crpc_context *context;
-    int32_t status = open_rails(rails, 1, (struct way){0}, &context);
+    int32_t status = open_rails(rails, SESSION_CHANNELS_MAX, (struct way){0}, &context);
     if (status < 0) {
         return status;
     }
@@ -249,6 +253,10 @@ static int32_t describe(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], struct dev
         device->memory |= NET_MEMORY_CUDA | (takes_dmabufs(context) ? NET_MEMORY_DMABUF : 0);
     }
     crpc_context_close(context);
+    if (device->channels_max == 0) {
+        WARN("%s has not enough receives or completions for a comm", device->name);
+        return CRPC_E_NO_RESOURCE;
+    }
     return CRPC_OK;
 }
 

@@ -106,7 +106,7 @@ struct device {
     uint32_t rail_count;
     uint32_t port;
     uint32_t link;            /* CRPC_LINK_* */
-    uint32_t channels_max;    /* of a context: the device's receives end */
+    uint32_t channels_max;    /* of a context: receives and completions of a device end */
     int memory;               /* NET_MEMORY_* */
     struct session *sessions; /* of session.c */
 };

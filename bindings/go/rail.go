@@ -137,6 +137,7 @@ type RailInfo struct {
 	ReceiveWQEs       uint64
 	ReceivesCompleted uint64
 	BufferBytesMax    int // of one buffer that is sent, over any rails
+	QueuePairsMax     int // that all channels together can have
 }
 
 // RailInfo describes the rail with this index, from 0. It returns ErrNotFound if there is no such
@@ -163,7 +164,7 @@ func (r *RawContext) RailInfo(index int) (RailInfo, error) {
 		GID:      netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&info.gid))),
 		CardGUID: uint64(info.system_image_guid), ReceiveDepth: int(info.receive_depth), ReceivesLeft: int(info.receives_left),
 		ReceiveWQEs: uint64(info.receive_wqes), ReceivesCompleted: uint64(info.receives_completed),
-		BufferBytesMax: int(min(uint64(info.message_bytes_max), math.MaxInt)),
+		BufferBytesMax: int(min(uint64(info.message_bytes_max), math.MaxInt)), QueuePairsMax: int(info.queue_pairs_max),
 	}, nil
 }
 

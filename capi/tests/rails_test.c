@@ -225,6 +225,13 @@ static void a_rail_tells_about_itself(void **state)
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 }
 
+static uint32_t queue_pairs_max(crpc_context *context)
+{
+    crpc_rail_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(crpc_rail_get_info(context, 0, &info), CRPC_OK);
+    return info.queue_pairs_max;
+}
+
 /* What a context takes for completions is what its channels can have; and if the device has less, fewer of them. */
 static void channels_fit_into_the_completion_queue(void **state)
 {
@@ -246,11 +253,13 @@ static void channels_fit_into_the_completion_queue(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(crpc_channel_blob(context, NULL, &channel, blob, &bytes, NULL), CRPC_OK);
     }
+    assert_int_equal(queue_pairs_max(context), 4);
     assert_int_equal(crpc_context_close(context), CRPC_OK);
 
     fabric->send_completion_depth_max = 3 * 512;
     options.rail_queue_pairs_max = 0;
     assert_int_equal(crpc_context_open(&options, &context, NULL), CRPC_OK);
+    assert_int_equal(queue_pairs_max(context), 3);
     assert_int_equal(crpc_channel_blob(context, &two, &channel, blob, &bytes, NULL), CRPC_OK);
     crpc_channel second;
     assert_int_equal(crpc_channel_blob(context, &two, &second, blob, &bytes, &error),

@@ -83,6 +83,7 @@ class RailInfo:
     receive_wqes: int
     receives_completed: int
     message_bytes_max: int
+    queue_pairs_max: int
 
 
 @dataclass(frozen=True)
