@@ -154,6 +154,16 @@ static void take_part(struct comm *comm, const crpc_completion *completion)
     atomic_fetch_sub_explicit(&request->parts_left, 1, memory_order_release);
 }
 
+static void take_rail(struct comm *comm, uint32_t rail, bool up)
+{
+    const uint8_t bit = (uint8_t)(1u << rail);
+    INFO("rail %u %s", rail,
+         !up                      ? "lost: the other one carries on"
+         : comm->rails_lost & bit ? "is used again"
+                                  : "is used, too");
+    comm->rails_lost = (uint8_t)(up ? comm->rails_lost & ~bit : comm->rails_lost | bit);
+}
+
 static void take_event(struct comm *comm, const crpc_completion *completion)
 {
     switch (completion->kind) {
@@ -171,11 +181,7 @@ static void take_event(struct comm *comm, const crpc_completion *completion)
         INFO("disconnected: %s", crpc_status_name(completion->status));
         break;
     case CRPC_COMPLETION_RAIL:
-        comm->rails_lost =
-            (uint8_t)(completion->status < 0 ? comm->rails_lost | 1u << completion->token
-                                             : comm->rails_lost & ~(1u << completion->token));
-        INFO("rail %u %s", (unsigned)completion->token,
-             completion->status < 0 ? "lost: the other one carries on" : "is used again");
+        take_rail(comm, (uint32_t)completion->token, completion->status >= 0);
         break;
     default: /* ROOM: NCCL tries again by itself */
         break;
