@@ -72,7 +72,7 @@ struct crpc_context {
     struct log log;
     uint32_t retry_timeout; /* of connections whose options say 0; 0 = as their kind has it */
     uint32_t retry_count;   /* likewise */
-    uint32_t rail_queue_pairs_max; /* of a channel */
+    uint32_t rail_queue_pairs_max;    /* of a channel */
     struct method_name *method_names; /* in the order of their methods */
     uint32_t method_name_count;
 };

@@ -141,7 +141,8 @@ class Context(Closing, Pump):
 
         `compressed_completions` requests compressed completions; info().features tells whether they
         are in use. `rails` opens the rails, which channels need: True for all that there are, or
-        one or two names; ["mlx5_0", None] is one rail, and ["mlx5_0"] leaves the choice of the second to the library. With `keep_registered`, buffers stay registered after a channel has used
+        one or two names; ["mlx5_0", None] is one rail, and ["mlx5_0"] leaves the choice of the second to the library.
+        `rail_queue_pairs_max` is how many queue pairs of a rail a channel may have. With `keep_registered`, buffers stay registered after a channel has used
         them; call forget() before their memory goes away. `queues` is needed for queues: regions then
         give all of their peers the rights that register() names. With `initiators`, endpoints connect by
         DC, and share so many send queues: for thousands of peers, on mlx5 devices, and on both sides.
