@@ -21,6 +21,7 @@
 #define RETRY_NS UINT64_C(50000000)
 #define GIVE_UP_NS UINT64_C(20000000000)
 #define COMPLETIONS 32
+#define FLUSH_ACCESS (CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_DEVICE)
 
 struct flusher {
     crpc_context *context;
@@ -144,8 +145,8 @@ int32_t flush_register(struct session *session, const struct buffer *buffer, uin
         int32_t status =
             buffer->fd >= 0
                 ? crpc_region_register_dmabuf(context, buffer->fd, buffer->offset, part, address,
-                                              CRPC_ACCESS_REMOTE_READ, &keys->regions[i], &error)
-                : crpc_region_register(context, (void *)address, part, CRPC_ACCESS_REMOTE_READ,
+                                              FLUSH_ACCESS, &keys->regions[i], &error)
+                : crpc_region_register(context, (void *)address, part, FLUSH_ACCESS,
                                        &keys->regions[i], &error);
         if (status >= 0) {
             status = crpc_region_get_info(context, keys->regions[i], &info);

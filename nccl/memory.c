@@ -138,11 +138,13 @@ static int register_with(struct comm *comm, void *data, size_t bytes, int memory
         WARN("asked for memory of a GPU, which is off: docs/nccl.md, COPYRPC_NCCL_GDR");
         return NET_INVALID_USAGE;
     }
+    /* What is only sent need not be writable to the peer. NCCL says whose memory it is: a dma-buf of the host's is mapped
+     * at `data`. */
+    const uint32_t rights = comm->sends ? 0 : CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE;
     const struct registration like = {
         .address = (uintptr_t)data,
         .bytes = bytes,
-        /* What is only sent need not be writable to the peer. */
-        .access = comm->sends ? 0 : CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
+        .access = rights | (memory == NET_MEMORY_HOST ? CRPC_ACCESS_HOST : CRPC_ACCESS_DEVICE),
         .of_gpu = memory == NET_MEMORY_CUDA,
     };
     int32_t status = CRPC_OK;
