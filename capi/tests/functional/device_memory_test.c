@@ -689,5 +689,6 @@ int main(int argc, char **argv)
         OF_BOTH(channels),
     };
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL); /* one alone, when another crashes */
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,5 +211,6 @@ int main(void)
         cmocka_unit_test_prestate_setup_teardown(queues_that_die_complete_their_receives, open_both,
                                                  close_both, &with_queues),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,8 @@ static void choose_fabric(struct sim *sim)
     options->retry_steps = 300;
 }
 
-/* How late payloads are, and from what length on their immediate goes alone. By a generator of its own, so that episodes where none is are what they would be. */
+/* How late payloads are, and from what length on their immediate goes alone. By a generator of its own, so that episodes where none
+ * is are what they would be. */
 static void choose_relaxed(struct sim *sim, uint64_t seed)
 {
     struct random_generator random;
