@@ -189,6 +189,7 @@ static void tell_device_fatal(struct cm *cm, struct cm_device *device, const cha
 
 static void tell_device_gone(struct cm *cm, struct cm_device *device, const char *what)
 {
+    device_watched(device->nic, false); /* it says nothing any more */
     tell_device_fatal(cm, device, what);
     cm_devices_changed();
 }

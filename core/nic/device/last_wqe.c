@@ -20,7 +20,7 @@
 static bool worth_waiting(struct device_nic *nic, const struct device_queue_pair *queue_pair)
 {
     return queue_pair->qp->srq && queue_pair->base.peer_number != 0 && !nic->base.closing &&
-           atomic_load(&nic->watched) &&
+           !nic->base.lost && atomic_load(&nic->watched) &&
            (atomic_load(&nic->says_last_wqe) || nic->last_wqes_missed < LAST_WQE_MISSES_MAX);
 }
 
