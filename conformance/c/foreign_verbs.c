@@ -29,7 +29,7 @@ static int choose_gid(struct ibv_gid_entry *chosen)
     ssize_t count = ibv_query_gid_table(device, entries, GIDS, 0);
     for (ssize_t i = 0; i < count; i++) {
         const int roce = entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 &&
-                    memcmp(entries[i].gid.raw, mapped, sizeof(mapped)) == 0;
+                         memcmp(entries[i].gid.raw, mapped, sizeof(mapped)) == 0;
         if (entries[i].port_num == PORT && (roce || entries[i].gid_type == IBV_GID_TYPE_IB)) {
             *chosen = entries[i];
             return 0;

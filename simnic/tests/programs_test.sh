@@ -307,7 +307,7 @@ else
 fi
 
 # --- InfiniBand
-links=(--link ib,sl=3)
+links=(--link "ib,sl=3")
 infiniband() {
     run ibv_devinfo -v > "$work/client" && printed 'c:2x link_layer:.*InfiniBand' 'c:1x port_lid:.*4' 'c:1x port_lid:.*6' 'c:2x port_lmc:.*0x01' \
         'c:2x sm_lid:.*1' 'c:1x GID\[  0\]:.*fe80:0000:0000:0000:0273:6903:006d:0001' '!c:RoCE' 'c:2x max_pkeys:.*128'
