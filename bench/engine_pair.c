@@ -45,12 +45,13 @@ void engine_pair_open(struct engine_pair *pair, uint32_t endpoints)
 {
     const struct nic_options options = {.receive_depth = 4096,
                                         .send_depth = 128,
-                                        .send_completion_depth = 128 * BENCH_ENDPOINTS_MAX,
+                                        .send_completion_depth =
+                                            nic_send_places(128) * BENCH_ENDPOINTS_MAX,
                                         .signal_interval = 64};
     crpc_error error = {0};
     memory_fabric_reset_default();
     memory_fabric_options(memory_fabric_default())->send_completion_depth_max =
-        128 * BENCH_ENDPOINTS_MAX;
+        nic_send_places(128) * BENCH_ENDPOINTS_MAX;
     for (int side = 0; side < 2; side++) {
         handles_init(&pair->handles[side]);
         need(memory_nic_open(memory_fabric_default(), &options, &pair->nic[side], &error), &error);

@@ -430,8 +430,9 @@ struct nic {
     bool windows; /* it has memory windows of type 2B */
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
     bool dc;      /* its driver has DCIs and DCTs; making one says whether the device has, too */
-    uint32_t streams_max; /* that a DCI can have; 0 = none */
-    uint32_t tags_max;    /* of a TM-SRQ; 0 = it has no TM-SRQs */
+    uint16_t completion_vector; /* of its completion queues */
+    uint32_t streams_max;       /* that a DCI can have; 0 = none */
+    uint32_t tags_max;          /* of a TM-SRQ; 0 = it has no TM-SRQs */
     char device[64];
     uint32_t port;
     uint32_t gid_index;
@@ -460,14 +461,13 @@ struct nic {
     bool relaxed; /* payloads that a completion tells of go to memory with NIC_ACCESS_RELAXED */
     /* A payload of more bytes goes ahead of its immediate in a WRITE without, which adaptive routing may spread; 0 = none does. */
     uint32_t straight_bytes;
-    uint64_t receive_wqes;        /* ever posted */
-    uint64_t completions;         /* ever polled */
-    uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
     /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of
      * them have together, and receives_posted is that without what was used. It is 0 as soon as one has less than two thirds of its
      * own, so that who refills below nic_receive_low_mark keeps its promise to each peer. */
     uint32_t receive_queue_max;
-    uint32_t completion_vector; /* of its completion queues */
+    uint64_t receive_wqes;        /* ever posted */
+    uint64_t completions;         /* ever polled */
+    uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
 };
 
 static inline bool nic_is_dynamic(const struct nic_queue_pair *queue_pair)

@@ -21,6 +21,9 @@ struct device_source; /* queue.h */
 
 struct device_nic {
     struct nic base;
+    /* In one line with what base ends with, which polls write, too. */
+    uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
+    uint32_t queue_pairs;
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
@@ -32,10 +35,8 @@ struct device_nic {
     uint8_t read_depth_out;    /* READs that one queue pair can have under way as initiator */
     uint8_t read_depth_in;     /* and as responder */
     uint8_t stream_failures_exponent_max; /* of a DCI's streams: so many as 2^n fail it */
-    uint32_t send_outstanding; /* WQEs of all queue pairs that are not known to be complete */
-    uint32_t queue_pairs;
-    struct table by_number;        /* struct nic_queue_pair */
-    struct table queues_by_number; /* struct nic_queue: those of nic/queue.h are not above */
+    struct table by_number;               /* struct nic_queue_pair */
+    struct table queues_by_number;        /* struct nic_queue: those of nic/queue.h are not above */
     struct device_source *queue_sources[NIC_TABLES]; /* lists */
     uint32_t queue_turn;        /* the next poll of queues begins with this table in its order */
     _Atomic bool watched;       /* core/cm's thread takes the device's events */

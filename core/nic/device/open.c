@@ -183,7 +183,7 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     table_init(&nic->by_number);
     table_init(&nic->queues_by_number);
     describe(nic, &port, options);
-    nic->base.completion_vector = choose_vector(port.context, options->completion_vector);
+    nic->base.completion_vector = (uint16_t)choose_vector(port.context, options->completion_vector);
     clamp_depths(&nic->base, options, &port.device);
     status = open_parts(driver, nic, options, error);
     if (status != CRPC_OK) {

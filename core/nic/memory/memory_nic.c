@@ -156,7 +156,8 @@ static void shared_fill(struct nic *nic, const struct memory_fabric *fabric, uin
     nic->message_bytes_max =
         (uint32_t)minimum(fabric->options.message_bytes_max, NIC_MESSAGE_BYTES_MAX);
     nic->pieces_max = granted(options->pieces, NIC_PIECES_MAX, NIC_PIECES_MAX);
-    nic->completion_vector = options->completion_vector ? options->completion_vector - 1 : 0;
+    nic->completion_vector =
+        (uint16_t)(options->completion_vector ? options->completion_vector - 1 : 0);
     nic->link_mbps = device_mbps(fabric, device);
     nic->system_image_guid = device_guid(fabric, device);
     nic->receive_queue_max = fabric->options.no_srq ? fabric->options.receive_depth_max : 0;
