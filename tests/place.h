@@ -73,6 +73,13 @@ static inline int place_is_infiniband(void)
     return strncmp(place_value("TEST_LINK", place_value("SIMNIC_LINK", "")), "ib", 2) == 0;
 }
 
+/* Whether packets within a subnet have a GRH: on InfiniBand only where the ports require one. */
+static inline int place_has_grh(void)
+{
+    return !place_is_infiniband() ||
+           strstr(place_value("TEST_LINK", place_value("SIMNIC_LINK", "")), ",grh") != NULL;
+}
+
 /* What a test of endpoints gives its contexts. Endpoints that share initiators have no retry options of their own. */
 static inline unsigned place_initiators(void)
 {
