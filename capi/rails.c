@@ -300,7 +300,7 @@ int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info
         .receive_wqes = nic->receive_wqes,
         .receives_completed = channel_receives_completed(context->channels, index),
         .message_bytes_max = channel_send_bytes_max(context->channels),
-        .queue_pairs_max = nic->send_completion_depth / nic->send_depth,
+        .queue_pairs_max = nic->send_completion_depth / nic_send_places(nic->send_depth),
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));

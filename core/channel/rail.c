@@ -68,7 +68,8 @@ static void destroy(struct channel_queue *queue)
 static bool sends_complete(const struct engine_rail *rail, crpc_error *error)
 {
     const struct nic *nic = rail->nic;
-    if ((uint64_t)(rail->queue_pairs + 1) * nic->send_depth <= nic->send_completion_depth) {
+    if ((uint64_t)(rail->queue_pairs + 1) * nic_send_places(nic->send_depth) <=
+        nic->send_completion_depth) {
         return true;
     }
     error_set(error, CRPC_E_NO_RESOURCE, 0,
