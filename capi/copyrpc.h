@@ -347,8 +347,8 @@ typedef struct crpc_context_options {
      * (/proc/irq/N/smp_affinity). 0 = those of a process take turns. */
     uint32_t completion_vector;
     /* Queue pairs of a rail that a channel may have, 1 to 8; 0 = 8. Needs CRPC_CONTEXT_RAILS, and must be zero without it. Each rail has
-     * a send completion queue with room for the sends of so many queue pairs of channels_max channels: 8 MiB by default,
-     * and 1 MiB with 1. If the device has fewer entries, there can be fewer channels. */
+     * a send completion queue with room for the sends of so many queue pairs of channels_max channels: 16 MiB by default,
+     * and 2 MiB with 1. If the device has fewer entries, there can be fewer channels. */
     uint32_t rail_queue_pairs_max;
 } crpc_context_options;
 
