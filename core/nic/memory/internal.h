@@ -413,6 +413,11 @@ void memory_held_land_all(struct memory_nic *nic);
 /* Frees what is held, when nobody keeps the memory any more. */
 void memory_held_drop(struct memory_queue_pair *target);
 
+/* timed.c. For what was rung since `from`: sets when it may execute. The fabric has a clock. */
+void memory_timed_ring(struct memory_queue_pair *queue_pair, uint32_t from);
+/* Returns true if that is later. */
+bool memory_timed_waits(const struct memory_queue_pair *queue_pair, const struct memory_wqe *wqe);
+
 /* schedule.c. */
 void memory_active_update(struct memory_queue_pair *queue_pair);
 void memory_active_remove(struct memory_queue_pair *queue_pair);

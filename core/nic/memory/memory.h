@@ -107,6 +107,13 @@ struct memory_fabric_options {
     uint32_t delay_percent;      /* 5: chance that the chosen action is delayed ... */
     uint32_t delay_steps;        /* 50: ... by 1 to this many steps */
 
+    /* Immediate mode: transfers that take time. With a clock, a device sends its transfers one after the other,
+     * and each lands and is acknowledged a latency after its last byte was sent: at a poll by then or later.
+     * A change is for what is rung from then on. Datagrams and DC take no time. */
+    const uint64_t *clock_ns;                  /* NULL: they take none */
+    uint32_t rate_mbps[MEMORY_DEVICES_NAMED];  /* 0 of each memory<n>: as fast as can be */
+    uint64_t latency_ns[MEMORY_DEVICES_NAMED]; /* 0 */
+
     /* Both modes. */
     /* 0: chance that a piece of a WRITE to memory with NIC_ACCESS_RELAXED is late: it lands when a completion of its queue
      * pair that is for it is polled, or the queue pair, the window or the registration ends. */
@@ -127,6 +134,8 @@ enum memory_step {
 enum memory_step memory_fabric_step(struct memory_fabric *fabric);
 /* Steps until nothing is under way, at most `steps` times. Returns false if something still is. */
 bool memory_fabric_run(struct memory_fabric *fabric, uint64_t steps);
+/* With options.clock_ns: returns when the next transfer lands, or UINT64_MAX if none is under way. */
+uint64_t memory_fabric_next_ns(const struct memory_fabric *fabric);
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 

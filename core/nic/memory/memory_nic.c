@@ -217,6 +217,7 @@ int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *
 
     nic = memory_allocate(1, sizeof(*nic));
     nic->fabric = fabric;
+    nic->device = device;
     shared_fill(&nic->base, fabric, device, options);
     nic->base.event_fd = event_fd;
     queues_create(nic);

@@ -469,11 +469,15 @@ void memory_post_invalidate(struct nic_queue_pair *base, struct nic_window *wind
 void memory_ring_doorbell(struct nic_queue_pair *base)
 {
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
+    const uint32_t before = queue_pair->rung;
 
-    if (queue_pair->rung == base->posted) {
+    if (before == base->posted) {
         return;
     }
     queue_pair->rung = base->posted;
+    if (unlikely(queue_pair->fabric->options.clock_ns)) {
+        memory_timed_ring(queue_pair, before);
+    }
     base->stats.doorbells++;
     memory_settle(queue_pair);
 }

@@ -121,6 +121,8 @@ struct memory_nic {
     bool cut;
     bool link_down;
     bool sends_first;                    /* the next poll begins with sends */
+    uint32_t device;                     /* n of memory<n> */
+    uint64_t sends_until_ns;             /* what was rung: timed.c */
     struct nic_initiators initiators;    /* of which there are none, or: */
     struct nic_initiator *initiator_all; /* initiators.count of them */
     struct memory_queue *queues;
@@ -169,6 +171,7 @@ struct memory_wqe {
     bool executed;                /* likewise: its answer is on the way */
     bool done;                    /* likewise: acknowledged */
     bool missed;                  /* a command: what it names was not there */
+    uint64_t due_ns;              /* with a clock, when it may execute: timed.c */
 };
 
 enum memory_stage {

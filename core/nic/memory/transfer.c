@@ -388,6 +388,9 @@ static bool execute_now(struct memory_queue_pair *queue_pair)
     if (unlikely(memory_stalled(queue_pair))) {
         return false;
     }
+    if (unlikely(queue_pair->fabric->options.clock_ns) && memory_timed_waits(queue_pair, wqe)) {
+        return false;
+    }
     if (memory_local(wqe)) {
         memory_execute_local(queue_pair, wqe);
         acknowledge_now(queue_pair);
