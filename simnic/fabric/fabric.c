@@ -289,6 +289,11 @@ uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packe
     if (!owned(fabric, slot)) {
         return fabric->scratch.payload;
     }
+    if (fabric->limited && packet->payload_bytes && packet->operation != PACKET_CM &&
+        !fabric_port_ready(fabric, packet->rail & 15)) {
+        fabric->full_slot = FABRIC_SLOTS + (packet->rail & 15);
+        return NULL;
+    }
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
     if (to && may_fail(fabric, packet)) {
         return fabric->scratch.payload; /* fabric_commit decides what becomes of it */
@@ -339,6 +344,9 @@ void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *pa
 {
     if (!owned(fabric, slot)) {
         return; /* nobody is there: it is lost */
+    }
+    if (fabric->limited && packet->operation != PACKET_CM) {
+        fabric_port_take(fabric, packet);
     }
     if (may_fail(fabric, packet)) {
         commit_faulty(fabric, slot, packet);
@@ -490,6 +498,7 @@ bool fabric_faults_changed(struct fabric *fabric)
     fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
     fabric->faulty = copy.lose_per_million || copy.duplicate_per_million ||
                      copy.delay_per_million || copy.rails_down || copy.rails_unplugged;
+    fabric->limited = copy.rail_kbps[0] || copy.rail_kbps[1];
     return true;
 }
 

@@ -31,7 +31,8 @@ struct fabric {
     uint64_t to_wake; /* bit s: slot s got packets that should wake it; see fabric_take_wakes */
     uint64_t now_ns;  /* as the last fabric_tick said */
     uint32_t fault_generation;
-    bool faulty;               /* anything of `fault` can happen */
+    bool faulty;               /* anything of `fault` can happen to a packet */
+    bool limited;              /* a port has a rate */
     struct fabric_fault fault; /* a copy */
     struct fault_dice dice;
     struct fabric_delayed *delayed; /* a ring of delayed packets, made when first needed */
@@ -39,7 +40,8 @@ struct fabric {
     uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */
     uint64_t ring_tail_seen[FABRIC_SLOTS]; /* how far the reader was when last looked */
     uint64_t reader_tail[FABRIC_SLOTS];
-    uint32_t full_slot;            /* to which the last reservation that failed was */
+    uint32_t full_slot; /* to which the last reservation that failed was, or FABRIC_SLOTS + the rail
+                           whose port was not ready */
     struct fabric_delayed scratch; /* where a packet is written whose fate fabric_commit decides */
 };
 
@@ -58,7 +60,7 @@ uint32_t fabric_pid(const struct fabric *fabric, uint32_t slot);
 bool fabric_slot_alive(struct fabric *fabric, uint32_t slot);
 
 /* Reserves room for a packet to a slot, with packet->payload_bytes of payload. Returns where the
- * payload goes, or NULL if there is no room now. fabric_commit sends the packet. The caller need
+ * payload goes, or NULL if there is no room now, or its rail's port has sent all that its rate allows. fabric_commit sends the packet. The caller need
  * not: the next reservation takes the place of this one. */
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet);
 void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet);
@@ -112,6 +114,13 @@ bool fabric_faults_changed(struct fabric *fabric);
 /* Returns the rails whose devices are unplugged, a bit for each, in the session whose fabric file is at `path`. For processes that may
  * not have attached to it. */
 uint32_t fabric_rails_unplugged(const char *path);
+/* ---- port.c: the rate of a port (fault `rail0=rate:GBPS`), with all processes of the session together ---- */
+/* Whether the port may send packets with payload now. Those without are sent at any time, and counted. */
+bool fabric_port_ready(const struct fabric *fabric, uint32_t rail);
+/* When it is worth to look again. */
+uint64_t fabric_port_due_ns(const struct fabric *fabric, uint32_t rail);
+/* A packet is sent. */
+void fabric_port_take(struct fabric *fabric, const struct packet *packet);
 
 /* Appends a trace record, if there is room. */
 void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const void *bytes,

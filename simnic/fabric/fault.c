@@ -71,8 +71,23 @@ static bool taken(const char *text, struct fabric_fault *fault)
     return number32(copy, 65535, &fault->taken_count);
 }
 
+/* Gbit/s, of which there is at least one kbit/s. */
+static bool rate(const char *text, uint32_t *kbps)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 1e-6 && value <= 1000)) {
+        return false;
+    }
+    *kbps = (uint32_t)lround(value * 1e6);
+    return true;
+}
+
 static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fault)
 {
+    if (strncmp(text, "rate:", 5) == 0) {
+        return rate(text + 5, &fault->rail_kbps[rail]);
+    }
     if (strcmp(text, "down") == 0) {
         fault->rails_down |= 1u << rail;
     } else if (strcmp(text, "up") == 0) {
@@ -132,7 +147,7 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         return number(value, UINT64_MAX, &fault->seed);
     }
     if (strcmp(name, "rail0") == 0 || strcmp(name, "rail1") == 0) {
-        *expected = "down, unplugged or up";
+        *expected = "down, unplugged, up, or rate: and Gbit/s, at most 1000, as in rail1=rate:0.5";
         return rail_state(value, (uint32_t)(name[4] - '0'), fault);
     }
     if (strcmp(name, "kill") == 0) {

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define FABRIC_RAILS 2u /* ports of a session */
+
 /* Ways in which an adapter may differ from the one that simnic is otherwise: what it lacks, or does as others do not. A program asks
  * for most of it once, so a session begins with them. */
 enum fabric_quirk {
@@ -25,13 +27,15 @@ struct fabric_fault {
     uint32_t delay_us;              /* by how much */
     uint32_t rails_down;            /* bit r: rail r carries nothing */
     uint32_t rails_unplugged;       /* bit r: the device of rail r is not there */
-    uint32_t kill_qpn;              /* this QP goes to the error state; 0: none */
-    uint32_t stall_us;              /* no NIC does anything for so long, once */
-    uint32_t fill_cqn;              /* this CQ overruns; 0: none */
-    uint32_t taken_count;           /* a QP that fails has taken so many WQEs of its SRQ, ... */
-    uint32_t taken_us;              /* ... and gives them back so much later */
-    uint32_t quirks;                /* bit n: enum fabric_quirk n */
-    bool quirks_said;               /* the specification has a word of them: else they stay */
+    uint32_t
+        rail_kbps[FABRIC_RAILS]; /* what each rail's port sends in a second, kbit; 0: no limit */
+    uint32_t kill_qpn;           /* this QP goes to the error state; 0: none */
+    uint32_t stall_us;           /* no NIC does anything for so long, once */
+    uint32_t fill_cqn;           /* this CQ overruns; 0: none */
+    uint32_t taken_count;        /* a QP that fails has taken so many WQEs of its SRQ, ... */
+    uint32_t taken_us;           /* ... and gives them back so much later */
+    uint32_t quirks;             /* bit n: enum fabric_quirk n */
+    bool quirks_said;            /* the specification has a word of them: else they stay */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */
 };

@@ -17,7 +17,7 @@
 #include "simnic/session/rails.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 8u
+#define FABRIC_VERSION 9u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -49,6 +49,12 @@ struct fabric_ring {
     _Atomic uint32_t blocked; /* 1: the writer waits for room, and wants to be woken */
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t tail; /* bytes ever read; the reader's */
     _Alignas(4096) uint8_t bytes[FABRIC_RING_BYTES];
+};
+
+/* A port, which all processes of the session send through. */
+struct fabric_port {
+    /* When what was sent will have left, at the rate of the port; only if it has one. */
+    _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t free_ns;
 };
 
 /* Counters of one QP: the numbers by which a data path is judged. Only the owner's NIC writes
@@ -122,6 +128,7 @@ struct fabric_file {
     _Atomic uint32_t fault_generation; /* odd while fault is being written */
     _Atomic uint32_t tracing;
     struct fabric_fault fault;
+    struct fabric_port ports[FABRIC_RAILS];
     struct fabric_slot slots[FABRIC_SLOTS];
     _Alignas(4096) uint8_t cm[FABRIC_CM_BYTES];
     _Alignas(4096) struct fabric_process_statistics statistics[FABRIC_SLOTS];

@@ -245,7 +245,7 @@ void qp_activate(struct nic *nic, struct queue_pair *qp);
 /* Likewise, though it waits for room: the message that found none is flushed, and the next may go elsewhere. */
 void qp_activate_anew(struct nic *nic, struct queue_pair *qp);
 void qp_owes(struct nic *nic, struct queue_pair *qp);
-/* In its turn: the member waits for room in the ring to that slot. */
+/* In its turn: the member waits for room in the ring to that slot, or for a port: fabric->full_slot. */
 void turns_await_room(struct turns *turns, struct list *member, uint32_t slot);
 /* Takes the QP off the lists of those with something to do. */
 void qp_rest(struct nic *nic, struct queue_pair *qp);

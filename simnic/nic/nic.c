@@ -15,6 +15,9 @@ static void turns_init(struct turns *turns)
     for (uint32_t slot = 0; slot < FABRIC_SLOTS; slot++) {
         list_init(&turns->no_room[slot]);
     }
+    for (uint32_t rail = 0; rail < RAIL_COUNT; rail++) {
+        list_init(&turns->no_rate[rail]);
+    }
 }
 
 bool nic_create(struct nic *nic, struct fabric *fabric, const struct nic_host *host)
@@ -180,6 +183,22 @@ static bool give_room(struct nic *nic, struct turns *turns, uint32_t slot, size_
     return any;
 }
 
+/* Turns of those that wait for a port, one after the other, while it may send. Whoever has more to send waits behind
+ * the others. */
+static bool give_rate(struct nic *nic, struct turns *turns, uint32_t rail, size_t link,
+                      bool (*turn)(struct nic *nic, struct queue_pair *qp))
+{
+    bool any = false;
+    struct list *waiting = &turns->no_rate[rail];
+    while (!list_empty(waiting) && fabric_port_ready(nic->fabric, rail)) {
+        any |= take_turn(nic, turns, waiting->next, link, turn);
+    }
+    if (list_empty(waiting)) {
+        turns->slow_rails &= ~(1u << rail);
+    }
+    return any;
+}
+
 /* Gives each QP its turn once. It may have nothing left to do then, and others may come. */
 static bool give_turns(struct nic *nic, struct turns *turns, size_t link,
                        bool (*turn)(struct nic *nic, struct queue_pair *qp))
@@ -190,10 +209,23 @@ static bool give_turns(struct nic *nic, struct turns *turns, size_t link,
     for (uint64_t slots = turns->full_slots; slots; slots &= slots - 1) {
         any |= give_room(nic, turns, (uint32_t)__builtin_ctzll(slots), link, turn);
     }
+    for (uint32_t rail = 0; rail < RAIL_COUNT && turns->slow_rails; rail++) {
+        any |= give_rate(nic, turns, rail, link, turn);
+    }
     while (!list_empty(&ready)) {
         any |= take_turn(nic, turns, ready.next, link, turn);
     }
     return any;
+}
+
+static bool give_requests(struct nic *nic)
+{
+    return give_turns(nic, &nic->active, offsetof(struct queue_pair, active), requester_run);
+}
+
+static bool give_answers(struct nic *nic)
+{
+    return give_turns(nic, &nic->owing, offsetof(struct queue_pair, owing), response_run);
 }
 
 static bool turns_wanted(const struct turns *turns)
@@ -272,9 +304,13 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
     }
     nic->tracing = atomic_load_explicit(&nic->fabric->file->tracing, memory_order_relaxed);
     bool any = nic->searches && nic_search(nic);
-    any |= give_turns(nic, &nic->active, offsetof(struct queue_pair, active), requester_run);
+    /* Else requests would take all that a port may send. Turn and turn about could go with its rhythm. */
+    if (nic->owing.slow_rails && fault_roll(&nic->answers_first) & 1) {
+        any |= give_answers(nic);
+    }
+    any |= give_requests(nic);
     any |= receive(nic);
-    any |= give_turns(nic, &nic->owing, offsetof(struct queue_pair, owing), response_run);
+    any |= give_answers(nic);
     run_timers(nic);
     if (!list_empty(&nic->holding)) {
         compression_flush_all(nic);
@@ -294,6 +330,12 @@ uint64_t nic_deadline_ns(const struct nic *nic)
     bool waits = turns_wanted(&nic->owing) || turns_wanted(&nic->active);
     if (waits && nic->now_ns + LOOK_AGAIN_NS < deadline) {
         deadline = nic->now_ns + LOOK_AGAIN_NS;
+    }
+    const uint32_t slow_rails = nic->active.slow_rails | nic->owing.slow_rails;
+    for (uint32_t rail = 0; rail < RAIL_COUNT && slow_rails; rail++) {
+        const uint64_t due_ns =
+            slow_rails >> rail & 1 ? fabric_port_due_ns(nic->fabric, rail) : deadline;
+        deadline = due_ns < deadline ? due_ns : deadline;
     }
     if (nic->searches) {
         const uint64_t search_ns = nic_search_due_ns(nic);

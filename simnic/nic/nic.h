@@ -317,7 +317,9 @@ struct queue_pair {
 struct turns {
     struct list ready;
     struct list no_room[FABRIC_SLOTS];
-    uint64_t full_slots; /* bit s: no_room[s] may have members */
+    uint64_t full_slots;             /* bit s: no_room[s] may have members */
+    struct list no_rate[RAIL_COUNT]; /* those that wait for the port of a rail */
+    uint32_t slow_rails;             /* bit r: no_rate[r] may have members */
 };
 
 struct doorbell_page {
@@ -380,7 +382,8 @@ struct nic {
     struct turns active, owing;
     struct list holding; /* compressed CQs with completions that are not written yet */
     struct wheel timers;
-    uint32_t rails_down; /* as last told by events */
+    struct fault_dice answers_first; /* in a round in which ports are not ready for all */
+    uint32_t rails_down;             /* as last told by events */
     uint32_t rails_unplugged;
     uint32_t fault_serial;
 };

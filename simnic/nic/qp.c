@@ -162,6 +162,11 @@ void qp_owes(struct nic *nic, struct queue_pair *qp)
 void turns_await_room(struct turns *turns, struct list *member, uint32_t slot)
 {
     list_remove(member);
+    if (slot >= FABRIC_SLOTS) {
+        list_append(&turns->no_rate[slot - FABRIC_SLOTS], member);
+        turns->slow_rails |= 1u << (slot - FABRIC_SLOTS);
+        return;
+    }
     list_append(&turns->no_room[slot], member);
     turns->full_slots |= 1ull << slot;
 }

@@ -223,6 +223,15 @@ void requester_look_at_peer(struct nic *nic, struct queue_pair *qp)
     }
 }
 
+/* What waits for its own port is not on its way, nor what went just now: no time out counts from before. */
+static void restart_timer(struct nic *nic, struct queue_pair *qp)
+{
+    if (nic->fabric->limited) {
+        qp->timer_ns = 0;
+    }
+    requester_start_timer(nic, qp);
+}
+
 /* Sends the message at in_flight_next, whose request is parsed. Returns false if it must wait for
  * room. */
 static bool send_message(struct nic *nic, struct queue_pair *qp)
@@ -236,6 +245,12 @@ static bool send_message(struct nic *nic, struct queue_pair *qp)
             sent = m->responds ? send_question(nic, qp, m) : send_payload(nic, qp, m);
         }
         if (!sent) {
+            if (nic->fabric->full_slot >= FABRIC_SLOTS) { /* for its port: that is no loss */
+                if (qp->type != TYPE_UD && qp->type != TYPE_UC) {
+                    restart_timer(nic, qp);
+                }
+                return false;
+            }
             /* The peer that makes no room may be dead. */
             qp->full_slot = nic->fabric->full_slot;
             if (qp->type == TYPE_UD || qp->type == TYPE_UC) {
@@ -248,7 +263,7 @@ static bool send_message(struct nic *nic, struct queue_pair *qp)
         if (!m->syndrome && (qp->type == TYPE_UD || qp->type == TYPE_UC)) {
             m->done = true; /* nobody acknowledges */
         } else if (!m->syndrome) {
-            requester_start_timer(nic, qp);
+            restart_timer(nic, qp);
         }
     }
     qp->in_flight_next++;

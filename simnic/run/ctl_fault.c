@@ -49,6 +49,9 @@ static void describe(const struct fabric_fault *fault, char *specification, size
         if (fault->rails_unplugged >> rail & 1) {
             append(specification, bytes, "rail%u=unplugged", rail);
         }
+        if (fault->rail_kbps[rail]) {
+            append(specification, bytes, "rail%u=rate:%.6f", rail, fault->rail_kbps[rail] / 1e6);
+        }
     }
     if (fault->kill_qpn) {
         append(specification, bytes, "kill=0x%06x", fault->kill_qpn);
