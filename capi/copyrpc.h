@@ -1309,7 +1309,8 @@ typedef struct crpc_channel_op {
 CRPC_API int32_t crpc_channel_submit(crpc_context *context, const crpc_channel_op *ops,
                                      uint32_t count, int32_t *reason);
 
-/* How the sender splits large buffers over two rails. */
+/* How the sender splits large buffers over two rails, and in which turn shorter ones use them: so that
+ * each rail gets its share of the bytes. */
 #define CRPC_SPLIT_MEASURED 0u /* by the measured speed of each rail, at first by link speed */
 #define CRPC_SPLIT_FIXED 1u    /* by rail0_share, until crpc_channel_set_share changes it */
 /* By a share that another program writes to shared memory; docs/wire.md, "Hint", has its format.
@@ -1330,7 +1331,7 @@ typedef struct crpc_channel_options {
     uint32_t queue_pairs;
     uint32_t split;              /* CRPC_SPLIT_* */
     uint32_t rail0_share;        /* CRPC_SPLIT_FIXED: what rail 0 carries, in 1/1024 */
-    uint32_t stripe_bytes_min;   /* shorter buffers use one rail; 0 = 65536 */
+    uint32_t stripe_bytes_min;   /* shorter buffers use one rail each; 0 = 65536 */
     uint32_t rails;              /* bit 1 << n selects rail n; must include rail 0; 0 = all */
     uint32_t token_bytes;        /* length of `token`, 0 to 16 */
     uint8_t token[16];           /* connect, blob: the peer's crpc_channel_info shows it */

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/lines.h"
+#include "channel/split.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -119,7 +120,7 @@ static int32_t prepare(struct link *link, const void *given, crpc_error *error)
         return status;
     }
     channel->split = options->split;
-    channel->share = options->rail0_share;
+    channel->share = split_fine(options->rail0_share);
     channel->stripe_bytes_min = options->stripe_bytes_min;
     channel->hint = options->split == CRPC_SPLIT_HINT ? hint_open(options->hint) : NULL;
     if (options->split != CRPC_SPLIT_FIXED) {
@@ -423,8 +424,8 @@ const struct link_service channel_service = {
 
 void channel_set_share(struct channel *channel, uint32_t rail0_share)
 {
-    assert(rail0_share <= 1024);
-    channel->share = rail0_share;
+    channel->share = split_fine(rail0_share);
+    channel->owed = 0;
     channel->split = CRPC_SPLIT_FIXED;
 }
 
@@ -453,7 +454,7 @@ void channel_info(const struct channel *channel, crpc_channel_info *info)
         .slots = channel->link.opened ? channel->slot_mask + 1 : channel->options.slots,
         .queue_pairs = channel->link.working ? 0 : channel->queue_pairs,
         .split = channel->split,
-        .rail0_share = channel->share,
+        .rail0_share = channel->share / (SPLIT_FINE / SPLIT_WHOLE),
         .receives_open = channel->receive.open,
         .sends_open = channel->send.open,
     };

@@ -103,6 +103,15 @@ struct channel_clear {
     struct channel_target targets[CHANNEL_GROUP_MAX];
 };
 
+/* What a message that both rails carry tells of their speeds: speed.c. */
+struct channel_sample {
+    uint64_t began_ns;
+    uint64_t bytes[CHANNEL_RAILS_MAX];    /* that each rail had to bring then, with its share */
+    uint64_t since_ns[CHANNEL_RAILS_MAX]; /* of the rail then */
+    uint64_t ended_ns[CHANNEL_RAILS_MAX];
+    bool valid;
+};
+
 struct channel_outgoing {
     uint64_t number;
     uint32_t count; /* ops; 0 = the slot is free */
@@ -114,6 +123,8 @@ struct channel_outgoing {
     bool record;
     uint8_t carrier[CHANNEL_RAILS_MAX]; /* rail that carries each share; NO_RAIL = none now */
     uint32_t part[CHANNEL_GROUP_MAX];   /* bytes of each buffer in share 0; the rest is share 1 */
+    uint64_t bytes[CHANNEL_RAILS_MAX];  /* of each share that was posted */
+    struct channel_sample sample;
     struct channel_op *ops[CHANNEL_GROUP_MAX];
     struct channel_clear clear;
 };
@@ -173,13 +184,6 @@ enum fence_stage {
                       have been polled empty once more */
 };
 
-struct rail_speed {
-    uint64_t bytes;   /* of large shares that were acknowledged */
-    uint64_t busy_ns; /* time during which large shares were under way */
-    uint64_t mark_ns;
-    uint32_t open; /* large shares under way now */
-};
-
 struct channel_rail {
     enum rail_state state;
     enum fence_stage fence;
@@ -200,7 +204,8 @@ struct channel_rail {
     struct wheel_timer retry_timer;
     struct link_task connect;
     struct nic_queue_pair *connecting[CHANNEL_QUEUE_PAIRS_MAX]; /* of the task; NULL = it is not */
-    struct rail_speed speed;
+    uint64_t under_way; /* bytes posted for messages, and not acknowledged; 0 for a fixed split */
+    uint64_t since_ns; /* when the last share of a sample ended, if others were under way; else 0 */
 };
 
 /* ---- Control --------------------------------------------------------------------------------- */
@@ -275,8 +280,10 @@ struct channel {
     int32_t bar;        /* CRPC_OK, or why ops are refused now */
     uint32_t slot_mask; /* slots agreed with the peer, minus 1 */
     uint32_t queue_pairs;
-    uint32_t up;    /* mask of the rails that are UP */
-    uint32_t share; /* of rail 0, parts of 1024 */
+    uint32_t up;          /* mask of the rails that are UP */
+    uint32_t share;       /* of rail 0, parts of SPLIT_FINE */
+    int64_t owed;         /* by how much rail 0 is behind with whole buffers: split.h */
+    uint64_t measured_ns; /* when the last sample was complete */
     uint32_t stripe_bytes_min;
     uint32_t split; /* CRPC_SPLIT_* */
     const struct channel_hint *hint;
@@ -480,6 +487,9 @@ void sends_rail_lost(struct channel *channel, uint32_t rail);
 void sends_fill_places(struct channel *channel);
 /* Makes the device complete what was not signaled, if only that is under way. */
 void queue_ask_for_room(struct channel_queue *queue);
+/* A share is not under way any more on the rail that carries it. The split is not fixed, or was not. */
+void outgoing_leaves_rail(struct channel *channel, struct channel_outgoing *outgoing,
+                          uint32_t share);
 void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share);
 
 /* ---- send_end.c ------------------------------------------------------------------------------ */
@@ -532,12 +542,10 @@ bool channel_keepalive(struct link *link);
 
 /* ---- speed.c, hint.c ------------------------------------------------------------------------- */
 
-#define SPEED_SHARE_BYTES_MIN 16384u /* smaller shares would measure latency, not speed */
-
-void speed_begin(struct channel *channel, uint32_t rail, uint32_t bytes);
-void speed_end(struct channel *channel, uint32_t rail, uint32_t bytes);
-/* Discards the measurements of a rail that was lost. */
-void speed_forget(struct channel_rail *rail);
+/* A message was posted of which each rail carries a share. */
+void speed_begin(struct channel *channel, struct channel_outgoing *outgoing);
+/* A share has arrived, and is not noted as done yet. */
+void speed_end(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share);
 void speed_init(struct channel *channel);
 
 const struct channel_hint *hint_open(const char *name);

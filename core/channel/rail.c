@@ -323,7 +323,6 @@ static void rail_is_up(struct channel *channel, uint32_t index)
     rail->attempts = 0;
     channel->up |= 1u << index;
     grants_renew(channel, index);
-    speed_forget(rail);
     if (channel->link.state == CRPC_STATE_CONNECTING) {
         rail->shown_up = true;
         connected_if_settled(channel);
@@ -508,9 +507,11 @@ static void resolve(struct channel *channel, uint32_t index)
                 outgoing->carrier[share] != index) {
                 continue;
             }
+            outgoing->sample.valid = false; /* it took as long as the rail needed to fail */
             if (arrived(channel, &rail->report, outgoing->number, share)) {
                 outgoing_done(channel, outgoing, share);
             } else {
+                outgoing_leaves_rail(channel, outgoing, share);
                 outgoing->carrier[share] = NO_RAIL;
                 outgoing->repeat |= (uint8_t)(1u << share);
                 channel->send.repeats++;
@@ -543,7 +544,6 @@ static void finish_fence(struct channel *channel, uint32_t index)
     grants_lost(channel, index);
     sends_rail_lost(channel, index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
-    speed_forget(rail);
     if (rails_fail_without(channel, index)) {
         return;
     }

@@ -149,12 +149,12 @@ static void post_write(const struct channel_queue *queue, const struct nic_trans
 /* Posts a share of several buffers, or with a record, or longer than a WRITE with an immediate may be: all but the last WQE,
  * which stays in `transfer`, and in *foreign whether it is of memory that may not be read here. Returns the
  * payload's bytes. */
-static uint32_t post_all_but_last(struct channel *channel, const struct channel_outgoing *outgoing,
+static uint64_t post_all_but_last(struct channel *channel, const struct channel_outgoing *outgoing,
                                   uint32_t share, const struct channel_queue *queue,
                                   struct nic_transfer *transfer, bool *foreign)
 {
     bool pending = false; /* `transfer` is posted when the next is known */
-    uint32_t all = 0;
+    uint64_t all = 0;
     for (uint32_t i = 0; i < outgoing->count; i++) {
         uint32_t bytes = too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
         if (bytes == 0) {
@@ -184,20 +184,20 @@ static uint32_t post_all_but_last(struct channel *channel, const struct channel_
 }
 
 /* Posts one share on a queue pair: payload of each buffer that has any, and one immediate, which
- * rides on the last of them unless a record follows. Returns the payload's bytes. */
-static inline uint32_t post_share(struct channel *channel, struct channel_outgoing *outgoing,
-                                  uint32_t share, struct channel_queue *queue)
+ * rides on the last of them unless a record follows. */
+static inline void post_share(struct channel *channel, struct channel_outgoing *outgoing,
+                              uint32_t share, struct channel_queue *queue)
 {
     struct nic_queue_pair *queue_pair = queue->queue_pair;
     uint32_t rail = queue->rail;
     struct nic_transfer transfer;
-    uint32_t bytes = 0;
+    uint64_t bytes = 0;
     bool foreign = false;
     if (likely(!outgoing->record)) { /* so it is one buffer, and its share one WQE */
         bytes = part_of(outgoing, 0, share);
     }
     if (likely(bytes > 0)) {
-        take_part(outgoing, 0, share, bytes, rail, &transfer);
+        take_part(outgoing, 0, share, (uint32_t)bytes, rail, &transfer);
         foreign = outgoing->ops[0]->region->foreign;
     } else {
         transfer = (struct nic_transfer){0};
@@ -221,43 +221,75 @@ static inline uint32_t post_share(struct channel *channel, struct channel_outgoi
     outgoing->carrier[share] = (uint8_t)rail;
     channel->stats.rail_bytes_sent[rail] += bytes;
     channel->stats.data_wqes++;
+    if (channel->split != CRPC_SPLIT_FIXED) {
+        outgoing->bytes[share] = bytes;
+        channel->rails[rail].under_way += bytes;
+    }
     queue_wants_doorbell(queue);
-    return bytes;
 }
 
 /* ---- Splitting ------------------------------------------------------------------------------- */
 
-/* What rail 0 is to carry of the next message: decided now, with what is known now. `rails` may carry
- * it. */
-static uint32_t share_now(const struct channel *channel, uint32_t rails)
+/* What decides the split of one message. */
+struct splitting {
+    uint32_t share; /* of rail 0, in parts of SPLIT_FINE */
+    bool balances;  /* by what is under way, too */
+    uint64_t under_way[CHANNEL_RAILS_MAX];
+    int64_t owed;
+};
+
+/* Decided now, with what is known now. `rails` may carry the message. */
+static inline struct splitting splitting_now(const struct channel *channel, uint32_t rails)
 {
-    uint32_t share = channel->share;
-    switch (rails) {
-    case 1:
-        return SPLIT_WHOLE;
-    case 2:
-        return 0;
-    default:
-        if (channel->split == CRPC_SPLIT_HINT && channel->hint) {
-            hint_read(channel->hint, &share);
-        }
-        return share;
+    struct splitting splitting = {.share = channel->share, .owed = channel->owed};
+    if (unlikely(rails != 3)) {
+        splitting.share = rails == 1 ? SPLIT_FINE : 0;
+        return splitting;
     }
+    if (channel->split == CRPC_SPLIT_FIXED) {
+        return splitting;
+    }
+    uint32_t hint;
+    if (channel->hint && hint_read(channel->hint, &hint)) {
+        splitting.share = split_fine(hint);
+        return splitting;
+    }
+    splitting.balances = true;
+    splitting.under_way[0] = channel->rails[0].under_way;
+    splitting.under_way[1] = channel->rails[1].under_way;
+    return splitting;
+}
+
+/* Returns what rail 0 carries of the next buffer. */
+static inline uint32_t split_buffer(const struct channel *channel, struct splitting *splitting,
+                                    uint32_t bytes)
+{
+    uint32_t first;
+    if (unlikely(bytes < channel->stripe_bytes_min)) {
+        first = split_whole(bytes, splitting->share, &splitting->owed);
+    } else {
+        int64_t due = split_due(bytes, splitting->share);
+        due += splitting->balances ? split_behind(splitting->under_way, splitting->share) : 0;
+        first = split_first(bytes, due);
+    }
+    splitting->under_way[0] += first;
+    splitting->under_way[1] += bytes - first;
+    return first;
 }
 
 static void split_message(const struct channel *channel, struct channel_outgoing *outgoing,
-                          uint32_t rails)
+                          uint32_t rails, struct splitting *splitting)
 {
-    uint32_t share = share_now(channel, rails);
     uint32_t mask = 0;
+    *splitting = splitting_now(channel, rails);
     outgoing->record = outgoing->count > 1;
     for (uint32_t i = 0; i < outgoing->count; i++) {
         uint32_t bytes = outgoing->ops[i]->bytes;
-        outgoing->part[i] = split_first(bytes, share, channel->stripe_bytes_min);
         if (unlikely(too_long(outgoing, i))) {
             outgoing->record = true;
             continue;
         }
+        outgoing->part[i] = split_buffer(channel, splitting, bytes);
         /* An immediate tells the size of its own WRITE only, and either rail may carry the share. */
         if (unlikely(maximum(outgoing->part[i], bytes - outgoing->part[i]) >
                      channel->engine->straight_bytes)) {
@@ -293,8 +325,9 @@ static bool room_for(const struct channel *channel, const struct channel_outgoin
     uint32_t wqes = outgoing->count + 1;
     for (uint32_t i = 0; i < outgoing->count; i++) {
         uint32_t most = channel->engine->rails[queue->rail].message_bytes_max;
-        if (unlikely(part_of(outgoing, i, share) > most)) {
-            wqes += part_of(outgoing, i, share) / most;
+        uint32_t bytes = too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
+        if (unlikely(bytes > most)) {
+            wqes += bytes / most;
         }
     }
     if (unlikely(nic_send_room(queue->queue_pair) < wqes)) {
@@ -342,14 +375,17 @@ static bool post_head(struct channel *channel)
         outgoing->clear.targets[i] = head->clear.targets[i];
     }
     outgoing->clear.told = rails;
-    split_message(channel, outgoing, rails);
+    struct splitting splitting;
+    split_message(channel, outgoing, rails, &splitting);
     struct channel_queue *queues[CHANNEL_RAILS_MAX];
     if (unlikely(!queues_for(channel, outgoing, queues))) {
         outgoing->count = 0;
         return false;
     }
+    channel->owed = splitting.owed;
     outgoing->done = 0;
     outgoing->repeat = 0;
+    outgoing->sample.valid = false;
     outgoing->immediate = slot | (uint32_t)outgoing->mask << CHANNEL_MASK_SHIFT |
                           (outgoing->record ? CHANNEL_IMMEDIATE_RECORD : 0) |
                           message_generation(channel, number) << CHANNEL_GENERATION_SHIFT;
@@ -365,11 +401,11 @@ static bool post_head(struct channel *channel)
         if (!(outgoing->mask & 1u << rail)) {
             continue;
         }
-        uint32_t bytes = post_share(channel, outgoing, rail, queues[rail]);
+        post_share(channel, outgoing, rail, queues[rail]);
         channel->stats.rail_messages_sent[rail]++;
-        if (channel->split != CRPC_SPLIT_FIXED && rails == 3) {
-            speed_begin(channel, rail, bytes);
-        }
+    }
+    if (outgoing->mask == 3 && channel->split != CRPC_SPLIT_FIXED) {
+        speed_begin(channel, outgoing);
     }
     channel->send.number++;
     queue_advance(channel, channel->send.number, &channel->send.queue);
@@ -456,15 +492,20 @@ void sends_repeat(struct channel *channel)
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
+void outgoing_leaves_rail(struct channel *channel, struct channel_outgoing *outgoing,
+                          uint32_t share)
+{
+    struct channel_rail *rail = &channel->rails[outgoing->carrier[share]];
+    rail->under_way -= outgoing->bytes[share];
+    rail->since_ns = 0;
+    outgoing->bytes[share] = 0;
+}
+
 void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share)
 {
-    uint32_t rail = outgoing->carrier[share];
     if (channel->split != CRPC_SPLIT_FIXED) {
-        uint32_t bytes = 0;
-        for (uint32_t i = 0; i < outgoing->count; i++) {
-            bytes += too_long(outgoing, i) ? 0 : part_of(outgoing, i, share);
-        }
-        speed_end(channel, rail, bytes);
+        outgoing_leaves_rail(channel, outgoing, share);
+        speed_end(channel, outgoing, share);
     }
     outgoing->done |= (uint8_t)(1u << share);
     if (outgoing->done != outgoing->mask) {

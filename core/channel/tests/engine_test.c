@@ -11,22 +11,22 @@ static void parts_are_aligned_and_add_up(void **state)
 {
     (void)state;
     for (uint32_t share = 0; share <= 1024; share += 64) {
+        int64_t owed = 0;
         for (uint32_t bytes = 0; bytes < 20000; bytes += 77) {
-            uint32_t first = split_first(bytes, share, 4096);
-            assert_true(first <= bytes);
-            if (bytes < 4096) {
-                assert_true(first == 0 || first == bytes);
-            } else {
-                assert_true(first == bytes || first % 128 == 0);
-            }
+            uint32_t first = split_first(bytes, split_due(bytes, split_fine(share)));
+            assert_true(first == bytes || (first < bytes && first % 128 == 0));
+            first = split_whole(bytes, split_fine(share), &owed);
+            assert_true(first == 0 || first == bytes);
+            assert_true(owed * 2 <= 20000ll << 20 && owed * 2 >= -(20000ll << 20));
         }
     }
-    assert_int_equal(split_first(1u << 30, 512, 1), 1u << 29);
-    assert_int_equal(split_first(1u << 30, 1023, 1), (1u << 30) - (1u << 20));
-    assert_int_equal(split_first(10000, 0, 1), 0);
-    assert_int_equal(split_first(10000, 1024, 1), 10000);
-    assert_int_equal(split_first(100, 511, 4096), 0);
-    assert_int_equal(split_first(100, 512, 4096), 100);
+    assert_int_equal(split_due(1u << 30, split_fine(512)), 1u << 29);
+    assert_int_equal(split_due(1u << 30, split_fine(1023)), (1u << 30) - (1u << 20));
+    assert_int_equal(split_first(1u << 30, (1u << 29) + 1), 1u << 29);
+    assert_int_equal(split_first(10000, 0), 0);
+    assert_int_equal(split_first(10000, -1), 0);
+    assert_int_equal(split_first(10000, 10000), 10000);
+    assert_int_equal(split_first(10000, INT64_MAX), 10000);
 }
 
 static void a_small_message_costs_one_wqe_and_a_large_one_two(void **state)
@@ -296,8 +296,9 @@ static void without_its_hint_a_channel_measures(void **state)
     strcpy(options.hint, "/copyrpc-engine-test-no-such-hint");
     pair_connect(&pair, &options);
     pair_message(&pair, 100000, 1);
-    assert_int_equal(pair.channel[0]->rails[0].speed.bytes + pair.channel[0]->rails[1].speed.bytes,
-                     100000);
+    const struct channel_outgoing *outgoing = &pair.channel[0]->send.outgoing[0];
+    assert_true(outgoing->sample.valid);
+    assert_int_equal(outgoing->sample.bytes[0] + outgoing->sample.bytes[1], 100000);
 }
 
 /* Messages 0 and 1, of which the queue pair of message 0 stands still for a while. */

@@ -23,12 +23,13 @@ static void check_hint(const struct channel_hint *hint, const struct channel_hin
     fuzz_check(share == (taken ? words->rail0_share : before), "share %u", share);
 }
 
-static void check_split(uint32_t bytes, uint32_t share, uint32_t least)
+static void check_split(uint32_t bytes, uint32_t share, int64_t owed)
 {
-    uint32_t first = split_first(bytes, share, least);
+    uint32_t first = split_first(bytes, split_due(bytes, split_fine(share)));
     fuzz_check(first <= bytes, "%u of %u bytes", first, bytes);
     fuzz_check(first % SPLIT_ALIGN == 0 || first == bytes, "a part of %u bytes", first);
-    fuzz_check(bytes >= least || first == 0 || first == bytes, "%u bytes were split", bytes);
+    first = split_whole(bytes, split_fine(share), &owed);
+    fuzz_check(first == 0 || first == bytes, "%u bytes were split", bytes);
 }
 
 /* As a channel finds it: a file that another program has made. */
@@ -73,6 +74,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_hint(hint, &words);
     free(hint);
     check_split(fuzz_word(&input) & ((1u << 30) - 1), words.rail0_share & (SPLIT_WHOLE - 1),
-                fuzz_word(&input));
+                (int32_t)fuzz_word(&input));
     return 0;
 }
