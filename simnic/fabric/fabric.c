@@ -345,8 +345,13 @@ void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *pa
     if (!owned(fabric, slot)) {
         return; /* nobody is there: it is lost */
     }
-    if (fabric->limited && packet->operation != PACKET_CM) {
-        fabric_port_take(fabric, packet);
+    if (packet->operation != PACKET_CM) {
+        if (!fabric_rail_down(fabric, packet->rail & 15)) {
+            fabric_port_sent(fabric, packet);
+        }
+        if (fabric->limited) {
+            fabric_port_take(fabric, packet);
+        }
     }
     if (may_fail(fabric, packet)) {
         commit_faulty(fabric, slot, packet);

@@ -121,6 +121,9 @@ bool fabric_port_ready(const struct fabric *fabric, uint32_t rail);
 uint64_t fabric_port_due_ns(const struct fabric *fabric, uint32_t rail);
 /* A packet is sent. */
 void fabric_port_take(struct fabric *fabric, const struct packet *packet);
+/* Count a packet at the port that it leaves by, or comes in by. */
+void fabric_port_sent(struct fabric *fabric, const struct packet *packet);
+void fabric_port_received(struct fabric *fabric, const struct packet *packet);
 
 /* Appends a trace record, if there is room. */
 void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const void *bytes,

@@ -57,6 +57,14 @@ struct fabric_port {
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t free_ns;
 };
 
+/* What a slot's owners, one after the other, have sent and received over a port. Only the owner's NIC writes it. */
+struct fabric_traffic {
+    _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t sent_bytes; /* with headers */
+    _Atomic uint64_t sent_packets;
+    _Atomic uint64_t received_bytes;
+    _Atomic uint64_t received_packets;
+};
+
 /* Counters of one QP: the numbers by which a data path is judged. Only the owner's NIC writes
  * them. */
 struct fabric_queue_pair_statistics {
@@ -130,6 +138,7 @@ struct fabric_file {
     struct fabric_fault fault;
     struct fabric_port ports[FABRIC_RAILS];
     struct fabric_slot slots[FABRIC_SLOTS];
+    struct fabric_traffic traffic[FABRIC_SLOTS][FABRIC_RAILS];
     _Alignas(4096) uint8_t cm[FABRIC_CM_BYTES];
     _Alignas(4096) struct fabric_process_statistics statistics[FABRIC_SLOTS];
     _Alignas(4096) struct fabric_trace trace[FABRIC_SLOTS];

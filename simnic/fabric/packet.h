@@ -83,6 +83,7 @@ struct packet {
 #define PACKET_LEVEL(levels) ((levels)&15)
 #define PACKET_SOURCE_BITS(levels) ((levels) >> 4 & 3)
 #define PACKET_DESTINATION_BITS(levels) ((levels) >> 6 & 3)
+#define PACKET_HEADER_BYTES 64u /* on a wire, about: Ethernet, IP, UDP, BTH, ICRC */
 
 /* DC: what comes before the payload of every request. See nic/dc.c. */
 struct dc_header {

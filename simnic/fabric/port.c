@@ -4,7 +4,6 @@
 /* What a port that had nothing to send may send at once: its NIC's thread may be late by as much, beside a machine that
  * has others to run, and the rate still holds. */
 #define BURST_NS 1000000u
-#define HEADER_BYTES 64u /* of a packet on a wire, about: Ethernet, IP, UDP, BTH, ICRC */
 
 static uint32_t rate_kbps(const struct fabric *fabric, uint32_t rail)
 {
@@ -38,10 +37,36 @@ void fabric_port_take(struct fabric *fabric, const struct packet *packet)
         return;
     }
     _Atomic uint64_t *free_ns = &fabric->file->ports[rail].free_ns;
-    uint64_t cost_ns = (packet->payload_bytes + HEADER_BYTES) * 8000000ull / kbps;
+    uint64_t cost_ns = (packet->payload_bytes + PACKET_HEADER_BYTES) * 8000000ull / kbps;
     uint64_t before = atomic_load_explicit(free_ns, memory_order_relaxed), after;
     do {
         after = (before > fabric->now_ns ? before : fabric->now_ns) + cost_ns;
     } while (!atomic_compare_exchange_weak_explicit(free_ns, &before, after, memory_order_relaxed,
                                                     memory_order_relaxed));
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t count)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + count,
+                          memory_order_relaxed);
+}
+
+void fabric_port_sent(struct fabric *fabric, const struct packet *packet)
+{
+    uint32_t rail = packet->rail & 15;
+    if (rail < FABRIC_RAILS) {
+        struct fabric_traffic *traffic = &fabric->file->traffic[fabric->slot][rail];
+        add(&traffic->sent_bytes, packet->payload_bytes + PACKET_HEADER_BYTES);
+        add(&traffic->sent_packets, 1);
+    }
+}
+
+void fabric_port_received(struct fabric *fabric, const struct packet *packet)
+{
+    uint32_t rail = packet->rail >> 4;
+    if (rail < FABRIC_RAILS) {
+        struct fabric_traffic *traffic = &fabric->file->traffic[fabric->slot][rail];
+        add(&traffic->received_bytes, packet->payload_bytes + PACKET_HEADER_BYTES);
+        add(&traffic->received_packets, 1);
+    }
 }

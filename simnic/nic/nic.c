@@ -98,6 +98,7 @@ static void deliver(struct nic *nic, uint32_t source_slot, const struct packet *
         nic->host.cm_message(nic->host.context, source_slot, payload, packet->payload_bytes);
         return;
     }
+    fabric_port_received(nic->fabric, packet);
     if (packet->flags & PACKET_MULTICAST) {
         multicast_receive(nic, packet, payload);
         return;

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "simnic/run/port_counters.h"
 #include "simnic/run/words.h"
 
 #define HOLD_MS 100
@@ -38,6 +39,7 @@ struct inner {
     bool outer_stopped; /* it was told to stop, and has not said that it goes on */
     bool command_stopped, command_ended;
     struct held_signal held[NSIG];
+    struct port_counters counters;
 };
 
 static uint64_t now_ms(void)
@@ -247,9 +249,13 @@ static void wait_for_command(struct inner *inner)
         if (nudge >= 0 && (wait < 0 || nudge < wait)) {
             wait = nudge;
         }
+        if (wait < 0 || wait > PORT_COUNTERS_LIFESPAN_MS) {
+            wait = PORT_COUNTERS_LIFESPAN_MS;
+        }
         if (poll(files, 2, wait) < 0 && errno != EINTR) {
             return;
         }
+        port_counters_refresh(&inner->counters);
         /* In this order: when the outer process can tell of a signal to the group, we have it, too.
          * In the other order, a pause between the two made one signal look like two. */
         hear_words(inner);
@@ -272,7 +278,9 @@ void inner_run(struct runner *runner, int channel, pid_t outer)
         complain("cannot start a process: %s", strerror(errno));
         word_send(channel, WORD_ENDED, EXIT_TROUBLE << 8); /* a wait status */
     } else {
+        port_counters_open(&inner.counters, runner->membership.directory);
         wait_for_command(&inner);
+        port_counters_close(&inner.counters);
     }
     cleanup_descendants(&none);
     session_leave(&runner->membership);

@@ -1,7 +1,7 @@
 /* sysfs.c: writes what the kernel's ib_core, ib_uverbs, rdma_ucm and mlx5 drivers show in sysfs, as
  * far as libibverbs, librdmacm and the usual tools read it. As in the kernel, the attributes are
- * below a PCI device and the classes have symbolic links to them. All values come from rails.h and the link;
- * they are written once and never change. */
+ * below a PCI device and the classes have symbolic links to them. All values come from rails.h and the link; they
+ * are written once and never change, but for some counters of the ports: port_counters.c. */
 #include "simnic/run/sysfs.h"
 
 #include <dirent.h>

@@ -250,6 +250,25 @@ for device in mlx5_0 mlx5_1; do
     sampled "ib_read_lat -e $device" measured "ib_read_lat -e $on" 2 50
     sampled "ib_atomic_lat -e $device" measured "ib_atomic_lat -e $on" 8 50
 done
+# --- the counters of ports in sysfs: `simnic run` writes them, for as long as a command runs
+counted() {
+    run sh -c '
+        cd "$SYSFS_PATH/class/infiniband"
+        of() { cat "$1/ports/1/counters/$2"; }
+        (ib_write_bw -d mlx5_1 -x 3 -s 65536 -n 200 -p "$0" > "$1/counted" 2>&1 &)
+        for i in 1 2 3 4 5 6 7 8 9 10; do
+            sleep 0.3
+            ib_write_bw -d mlx5_1 -x 3 -s 65536 -n 200 -p "$0" 127.0.0.1 > "$1/counting" 2>&1 && break
+        done
+        sleep 0.2 # they are older than that at no time
+        sent=$(of mlx5_1 port_xmit_data) received=$(of mlx5_1 port_rcv_data) packets=$(of mlx5_1 port_xmit_packets)
+        others=$(of mlx5_0 port_xmit_data)
+        echo "sent $sent words in $packets packets, received $received, by the other port $others"
+        # 200 times 16 Ki words in 16 packets, with headers and acknowledgements, and what was tried before
+        [ "$sent" -ge 3276800 ] && [ "$sent" -le 5000000 ] && [ "$received" = "$sent" ] && [ "$packets" -ge 3200 ] && [ "$others" -lt 1000 ]
+    ' "$port" "$work"
+}
+check "counters of ports" counted
 on="-d mlx5_0 -x 3"
 kinds="UC UD XRC"
 # perftest opens files of these names, whoever has made them.
