@@ -1313,9 +1313,9 @@ CRPC_API int32_t crpc_channel_submit(crpc_context *context, const crpc_channel_o
  * each rail gets its share of the bytes. */
 #define CRPC_SPLIT_MEASURED 0u /* by the measured speed of each rail, at first by link speed */
 #define CRPC_SPLIT_FIXED 1u    /* by rail0_share, until crpc_channel_set_share changes it */
-/* By a share that another program writes to shared memory; docs/wire.md, "Hint", has its format.
- * While the hint is missing or malformed, this works like CRPC_SPLIT_MEASURED. The library looks
- * for missing shared memory again every keepalive_ns. */
+/* By a share that another program writes to shared memory: with crpc_hint_publish, or by itself;
+ * docs/wire.md, "Hint", has its format. While the hint is missing, malformed or too old, this works like
+ * CRPC_SPLIT_MEASURED. The library looks for shared memory of that name again every keepalive_ns. */
 #define CRPC_SPLIT_HINT 2u
 
 typedef struct crpc_channel_options {
@@ -1473,6 +1473,29 @@ CRPC_API int32_t crpc_channel_get_stats(crpc_context *context, crpc_channel chan
  * has happened. Returns CRPC_OK; CRPC_E_INVALID, CRPC_E_STALE. */
 CRPC_API int32_t crpc_channel_get_error(crpc_context *context, crpc_channel channel,
                                         crpc_error *error);
+
+/* ---- Hints: what one program tells the channels of others --------------------------------------- */
+
+/* A program that knows more than a sender can measure, for example what else a NIC has to carry, can tell the channels
+ * of this machine how to split: those with CRPC_SPLIT_HINT and this name. It needs no context, and no RDMA device.
+ * examples/python/hint_agent.py is such a program. */
+typedef struct crpc_hint crpc_hint;
+
+/* Opens the hint of this name ("/name", POSIX shared memory of at most 63 bytes), or makes it, so that all users of this
+ * machine may read it. There is one writer at a time. What a writer before has published is withdrawn. The hint belongs to
+ * the caller until crpc_hint_close. One thread at a time uses it. Does not block. Returns CRPC_OK and sets *hint;
+ * CRPC_E_INVALID, CRPC_E_BUSY (another one has it open for writing), CRPC_E_SYSTEM (among others, it belongs
+ * to another user), CRPC_E_NO_MEMORY. */
+CRPC_API int32_t crpc_hint_open(const char *name, crpc_hint **hint, crpc_error *error);
+
+/* Tells channels what rail 0 should carry of each message, in 1/1024, 0 to 1024. It holds for lifetime_ns at the most, 1 to
+ * 60000000000 (a minute); 0 = 1 s. So a writer publishes again before that, and nobody follows one that has died.
+ * A channel reads the hint for each message. Makes no system call. Returns CRPC_OK; CRPC_E_INVALID. */
+CRPC_API int32_t crpc_hint_publish(crpc_hint *hint, uint32_t rail0_share, uint64_t lifetime_ns);
+
+/* Withdraws the hint, and closes it. NULL is allowed. The shared memory stays, empty, for the next writer: channels have it
+ * open. Returns CRPC_OK. */
+CRPC_API int32_t crpc_hint_close(crpc_hint *hint);
 
 /* ---- Lanes: one-sided ops of endpoints -------------------------------------------------------- */
 

@@ -12,7 +12,6 @@
 
 #include "channel/split.h"
 
-#define HINT_VERSION 1u
 #define TRIES 4
 
 const struct channel_hint *hint_open(const char *name)
@@ -23,8 +22,8 @@ const struct channel_hint *hint_open(const char *name)
         return NULL;
     }
     void *page = MAP_FAILED;
-    /* A shorter file would be SIGBUS to read. */
-    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof(struct channel_hint)) {
+    /* An empty file would be SIGBUS to read. What is behind the end of a file, in its last page, is zero. */
+    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)CHANNEL_HINT_BYTES_MIN) {
         page = mmap(NULL, sizeof(struct channel_hint), PROT_READ, MAP_SHARED, fd, 0);
     }
     close(fd);
@@ -38,7 +37,7 @@ void hint_close(const struct channel_hint *hint)
     }
 }
 
-bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share)
+bool hint_read(const struct channel_hint *hint, uint64_t now_ns, uint32_t *rail0_share)
 {
     const volatile struct channel_hint *shared = hint;
     for (int i = 0; i < TRIES; i++) {
@@ -47,9 +46,11 @@ bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share)
         uint32_t magic = shared->magic;
         uint32_t version = shared->version;
         uint32_t share = shared->rail0_share;
+        uint64_t until_ns = version == 1 ? UINT64_MAX : shared->until_ns;
         atomic_thread_fence(memory_order_acquire);
         if (before % 2 == 0 && shared->sequence == before) {
-            if (magic != CHANNEL_HINT_MAGIC || version != HINT_VERSION || share > SPLIT_WHOLE) {
+            if (magic != CHANNEL_HINT_MAGIC || version < 1 || version > 2 || share > SPLIT_WHOLE ||
+                now_ns >= until_ns) {
                 return false;
             }
             *rail0_share = share;

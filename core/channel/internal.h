@@ -13,7 +13,8 @@
  *   receive.c   receives, arriving immediates
  *   grant.c     the peer's rights to write to the buffers of receives, outgoing clear-to-sends
  *   rights.c    arriving clear-to-sends: the rights that the peer gave
- *   split.h     splits a buffer over the rails; speed.c by measurement, hint.c by a hint
+ *   split.h     splits a buffer over the rails; speed.c by measurement, hint.c by a hint,
+ *               which hint_write.c writes
  *   area.c      the memory that the peer writes
  *
  * Each direction numbers its messages from 0, with 64 bits. Message n uses slot n % slots.
@@ -550,8 +551,8 @@ void speed_init(struct channel *channel);
 
 const struct channel_hint *hint_open(const char *name);
 void hint_close(const struct channel_hint *hint);
-/* Returns false if there is no valid hint. */
-bool hint_read(const struct channel_hint *hint, uint32_t *rail0_share);
+/* Returns false if there is no valid hint at that time. */
+bool hint_read(const struct channel_hint *hint, uint64_t now_ns, uint32_t *rail0_share);
 
 /* ---- area.c ---------------------------------------------------------------------------------- */
 

@@ -96,6 +96,20 @@ static void channel_probe(struct channel *channel)
     }
 }
 
+/* Nobody may have made it yet, or removed it and made another. */
+static void look_for_hint(struct channel *channel)
+{
+    uint32_t share;
+    if (channel->hint && hint_read(channel->hint, link_now_ns(&channel->engine->links), &share)) {
+        return;
+    }
+    const struct channel_hint *hint = hint_open(channel->options.hint);
+    if (hint) {
+        hint_close(channel->hint);
+        channel->hint = hint;
+    }
+}
+
 /* A channel never counts as idle to its link, since it looks for its hint each time, too. It waits for
  * as many silent intervals itself. */
 bool channel_keepalive(struct link *link)
@@ -106,8 +120,8 @@ bool channel_keepalive(struct link *link)
         channel->silent_intervals = 0;
         probe_rails(channel);
     }
-    if (channel->split == CRPC_SPLIT_HINT && !channel->hint) {
-        channel->hint = hint_open(channel->options.hint);
+    if (channel->split == CRPC_SPLIT_HINT) {
+        look_for_hint(channel);
     }
     channel_probe(channel);
     return true;

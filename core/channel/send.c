@@ -250,7 +250,7 @@ static inline struct splitting splitting_now(const struct channel *channel, uint
         return splitting;
     }
     uint32_t hint;
-    if (channel->hint && hint_read(channel->hint, &hint)) {
+    if (channel->hint && hint_read(channel->hint, link_now_ns(&channel->engine->links), &hint)) {
         splitting.share = split_fine(hint);
         return splitting;
     }

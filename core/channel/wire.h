@@ -166,10 +166,14 @@ static_assert(sizeof(struct channel_hello) == LINK_BODY_BYTES, "body of a hello"
 /* Shared memory that another program writes: docs/wire.md, "Hint". */
 struct channel_hint {
     uint32_t magic;       /* CHANNEL_HINT_MAGIC */
-    uint32_t version;     /* 1 */
+    uint32_t version;     /* 1, which ends with rail0_share, or 2 */
     uint32_t sequence;    /* odd while it is being written */
-    uint32_t rail0_share; /* 0 to 1024 */
+    uint32_t rail0_share; /* 0 to 1024; anything else: there is no hint */
+    uint64_t until_ns;    /* version 2: good before this time of CLOCK_MONOTONIC */
+    uint64_t zero;
 };
+#define CHANNEL_HINT_BYTES_MIN 16u     /* of version 1 */
 #define CHANNEL_HINT_MAGIC 0x54484343u /* "CCHT" */
+#define CHANNEL_HINT_NONE 0xffffffffu
 
 #endif

@@ -12,13 +12,16 @@
 #include "channel/split.h"
 #include "link/tests/fuzz.h"
 
+#define NOW_NS UINT64_C(1000)
+
 static void check_hint(const struct channel_hint *hint, const struct channel_hint *words)
 {
     const uint32_t before = 0xdeadbeef;
     uint32_t share = before;
-    bool taken = hint_read(hint, &share);
+    bool taken = hint_read(hint, NOW_NS, &share);
     bool good = words->sequence % 2 == 0 && words->magic == CHANNEL_HINT_MAGIC &&
-                words->version == 1 && words->rail0_share <= SPLIT_WHOLE;
+                (words->version == 1 || (words->version == 2 && words->until_ns > NOW_NS)) &&
+                words->rail0_share <= SPLIT_WHOLE;
     fuzz_check(taken == good, "a hint was %s", taken ? "taken" : "refused");
     fuzz_check(share == (taken ? words->rail0_share : before), "share %u", share);
 }
@@ -44,10 +47,10 @@ static void check_file(const uint8_t *bytes, size_t count)
     close(fd);
     const struct channel_hint *hint = hint_open(name);
     shm_unlink(name);
-    fuzz_check(written == (ssize_t)count && (hint != NULL) == (count >= sizeof(*hint)),
+    fuzz_check(written == (ssize_t)count && (hint != NULL) == (count >= CHANNEL_HINT_BYTES_MIN),
                "a file of %zu bytes", count);
     if (hint) {
-        memcpy(&words, bytes, sizeof(words));
+        memcpy(&words, bytes, minimum(count, sizeof(words)));
         check_hint(hint, &words);
     }
     hint_close(hint);
@@ -62,9 +65,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_file(input.next, input.left);
         return 0;
     }
-    struct channel_hint words = {.magic = CHANNEL_HINT_MAGIC, .version = 1};
+    struct channel_hint words = {.magic = CHANNEL_HINT_MAGIC, .version = 1 + (choice >> 1) % 2};
     words.sequence = fuzz_byte(&input);
     words.rail0_share = fuzz_half(&input) % 2048;
+    words.until_ns = NOW_NS + (choice >> 2) % 4 - 1;
     if (choice & 1) {
         fuzz_bytes(&input, &words, sizeof(words));
     }
