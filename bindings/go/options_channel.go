@@ -74,9 +74,8 @@ func WithShare(rail0 int) Option {
 	}
 }
 
-// WithShareHint lets another program decide what each rail carries. That program writes to the
-// POSIX shared memory of this name ("/name"); docs/wire.md has the format. Until it does, the
-// measured speed of the rails decides.
+// WithShareHint lets another program decide what each rail carries: one that has the hint of this name ("/name") open, as by
+// [OpenShareHint]; docs/wire.md has the format. While it says nothing, the measured speed of the rails decides.
 func WithShareHint(name string) Option {
 	return func(s *settings) {
 		s.channel.split = C.CRPC_SPLIT_HINT

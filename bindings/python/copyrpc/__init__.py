@@ -19,6 +19,7 @@ from ._datagram import HEADER_BYTES, DatagramQueue, Target
 from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
 from ._grant import GRANT_BYTES, Grant, GrantPlace
+from ._hint import ShareHint
 from ._intercept import InterceptedCall, InterceptedEndpoint, OutgoingCall
 from ._lasting import ConnectionEvent
 from ._listener import ConnectionRequest, Listener
@@ -325,6 +326,7 @@ __all__ = [
     "Request",
     "Reservation",
     "Router",
+    "ShareHint",
     "SharedReceiveQueue",
     "Source",
     "Stats",

@@ -25,7 +25,7 @@ class ChannelOptions:
     slots: int = 0
     sends_max: int = 0
     queue_pairs: int = 0
-    #: "measured", "fixed" (by rail0_share) or "hint" (by the shared memory named in `hint`).
+    #: "measured", "fixed" (by rail0_share) or "hint" (by the shared memory named in `hint`, which a ShareHint writes).
     split: str = "measured"
     rail0_share: int = 0
     stripe_bytes_min: int = 0
