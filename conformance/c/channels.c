@@ -1,8 +1,11 @@
 /* channels.c: the verbs of channels, and what comes of them. */
 #include "runner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "line.h"
 
@@ -220,6 +223,38 @@ static int32_t do_cancel_send(crpc_channel channel)
     return CRPC_OK;
 }
 
+/* ---- Hints ------------------------------------------------------------------------------------- */
+
+static crpc_hint *hint;    /* that this runner writes; one is enough */
+static char hint_path[64]; /* its name */
+
+/* Of this runner alone, so that scenarios can run side by side. */
+static void hint_name(char name[64])
+{
+    snprintf(name, 64, "/conformance-%d-%s", (int)getpid(), text("hint"));
+}
+
+static int32_t do_hint_open(void)
+{
+    char name[64];
+    crpc_hint *opened;
+    hint_name(name);
+    int32_t status = crpc_hint_open(name, &opened, NULL);
+    if (status == CRPC_OK) {
+        hint = opened;
+        memcpy(hint_path, name, sizeof(hint_path));
+    }
+    return status;
+}
+
+static int32_t do_hint_close(void)
+{
+    int32_t status = crpc_hint_close(hint);
+    shm_unlink(hint_path);
+    hint = NULL;
+    return status;
+}
+
 /* ---- Connecting ---- */
 
 uint32_t channel_token(const struct thing *connection, uint8_t token[16])
@@ -252,6 +287,10 @@ static int32_t make_channel(const char *verb, struct thing *made)
     if (has("share")) {
         options.split = CRPC_SPLIT_FIXED;
         options.rail0_share = number("share");
+    }
+    if (has("hint")) {
+        options.split = CRPC_SPLIT_HINT;
+        hint_name(options.hint);
     }
     memcpy(options.token, token, strnlen(token, sizeof(options.token)));
     memcpy(options.key, key, strnlen(key, sizeof(options.key)));
@@ -337,6 +376,13 @@ int32_t channels_run(const char *verb, struct thing *it, struct thing *made)
         return make_channel(verb, made);
     } else if (IS("rails")) {
         return tell_rails();
+    } else if (IS("hint_open")) {
+        return do_hint_open();
+    } else if (IS("hint_publish")) {
+        return hint ? crpc_hint_publish(hint, number("share"), nanoseconds("lifetime_ms"))
+                    : CRPC_E_STALE;
+    } else if (IS("hint_close")) {
+        return do_hint_close();
     } else if (!it) {
         return VERB_UNKNOWN;
     } else if (IS("channel_join")) {

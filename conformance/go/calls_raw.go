@@ -12,7 +12,7 @@ import (
 // rawLacks is what the form does not do. RawContext can do it, but it is for scenarios that run in no form.
 var rawLacks = []string{
 	"channel_connect", "channel_accept", "channel_reject", "channel_blob", "channel_join", "channel_disconnect", "channel_close",
-	"channel_info", "channel_stats", "rails", "send", "receive", "cancel_send", "set_share", "listen.channels", "open.rails",
+	"channel_info", "channel_stats", "rails", "send", "receive", "cancel_send", "set_share", "hint_open", "hint_publish", "hint_close", "listen.channels", "open.rails",
 	"grant", "revoke", "open_grant", "close_grant", "grant_info", "transfer", "call.after", "reply.after", "connect.lane", "accept.lane",
 	"blob.lane", "register_dmabuf",
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"hash/crc32"
+	"os"
 	"strconv"
 
 	"github.com/copyrpc/copyrpc/bindings/go"
@@ -61,6 +63,20 @@ func (r *runner) makeChannel(verb string, l line) (said, error) {
 		r.things.Store(l["name"], blob)
 		r.halves[l["name"]] = blob
 		return said{"blob": hex.EncodeToString(blob.Bytes)}, nil
+	case "hint_open":
+		opened, err := copyrpc.OpenShareHint(hintName(l["hint"]))
+		if err == nil {
+			r.hint, r.hintName = opened, hintName(l["hint"])
+		}
+		return nil, err
+	case "hint_publish":
+		if r.hint == nil {
+			return nil, errUnknown
+		}
+		return nil, r.hint.Publish(l.number("share"), l.milliseconds("lifetime_ms"))
+	case "hint_close":
+		os.Remove("/dev/shm" + r.hintName)
+		return nil, r.hint.Close()
 	case "rails":
 		rails, err := r.context.Rails()
 		devices := []string{}
@@ -190,6 +206,11 @@ func tellReceived(id int, transfer *copyrpc.Transfer, err error, buffers []copyr
 		told["checksums"] = checksums
 	}
 	event("received", told)
+}
+
+// hintName is of this runner alone, so that scenarios can run side by side.
+func hintName(name string) string {
+	return fmt.Sprintf("/conformance-%d-%s", os.Getpid(), name)
 }
 
 // ---- Verbs ----

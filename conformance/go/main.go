@@ -28,6 +28,9 @@ type runner struct {
 	halves  map[string]*copyrpc.ChannelBlob
 	sends   map[string]func() // that cancel them
 
+	hint     *copyrpc.ShareHint // that this runner writes; one is enough
+	hintName string
+
 	raw        *raw // instead of context
 	queueBlobs map[string]*copyrpc.QueueBlob
 	queueNames sync.Map // by copyrpc.QueueHandle

@@ -125,6 +125,7 @@ var (
 	}
 	texts = map[string]func(string) copyrpc.Option{
 		"device": copyrpc.WithDevice, "driver": copyrpc.WithDriver,
+		"hint":       func(name string) copyrpc.Option { return copyrpc.WithShareHint(hintName(name)) },
 		"token":      func(token string) copyrpc.Option { return copyrpc.WithToken([]byte(token)) },
 		"key":        func(key string) copyrpc.Option { return copyrpc.WithKey([]byte(key)) },
 		"call_only":  func(string) copyrpc.Option { return copyrpc.WithCallOnly() },

@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import mmap
+import os
 
 from words import event, payload, picked, status_of, told
 
@@ -10,9 +11,16 @@ import copyrpc
 CHANNEL = "messages_sent messages_received bytes_sent bytes_received sends_failed receives_failed truncated protocol_errors"
 
 
-def options_of(token="", key="", share=None, **options):
+def hint_name(name):
+    """Of this runner alone, so that scenarios can run side by side."""
+    return f"/conformance-{os.getpid()}-{name}"
+
+
+def options_of(token="", key="", share=None, hint=None, **options):
     if share is not None:
         options.update(split="fixed", rail0_share=share)
+    if hint is not None:
+        options.update(split="hint", hint=hint_name(hint))
     return copyrpc.ChannelOptions(token=token.encode(), key=key.encode(), **options)
 
 
@@ -102,6 +110,18 @@ class Channels:
 
     def do_set_share(self, channel, share):
         channel.set_share(share)
+
+    # ---- Hints ----
+
+    def do_hint_open(self, hint):
+        self.hint = copyrpc.ShareHint(hint_name(hint))
+
+    def do_hint_publish(self, share, lifetime):
+        self.hint.publish(share, lifetime)
+
+    def do_hint_close(self):
+        self.hint.close()
+        os.unlink("/dev/shm" + self.hint.name)
 
     # ---- Looking ----
 
