@@ -4,8 +4,9 @@
  */
 #include "channel/internal.h"
 
-#include <stdatomic.h>
 #include <string.h>
+
+#include "nic/barrier.h"
 
 static inline const struct channel_cts *lines_of(const struct channel *channel, uint64_t number,
                                                  uint32_t rail)
@@ -20,10 +21,9 @@ static inline const struct channel_cts *lines_of(const struct channel *channel, 
 static inline bool copy_line(const struct channel_cts *line, uint64_t number, uint32_t epoch,
                              struct channel_cts *copy)
 {
-    if (*(const volatile uint64_t *)&line->number != number + 1) {
+    if (!barrier_device_wrote(&line->number, number + 1)) {
         return false;
     }
-    atomic_thread_fence(memory_order_acquire);
     wire_copy(copy, line);
     return copy->number == number + 1 && copy->right.epoch == epoch;
 }

@@ -13,14 +13,14 @@
 #ifndef CORE_NIC_MLX5_BARRIER_H
 #define CORE_NIC_MLX5_BARRIER_H
 
+#include "nic/barrier.h"
+
 #if defined(__x86_64__)
 #define BARRIER_STORE_STORE() __asm__ volatile("" ::: "memory")
-#define BARRIER_LOAD_LOAD() __asm__ volatile("" ::: "memory")
 #define BARRIER_REGISTER_STORES() __asm__ volatile("sfence" ::: "memory")
 #define BARRIER_REGISTER_FLUSH() __asm__ volatile("sfence" ::: "memory")
 #elif defined(__aarch64__)
 #define BARRIER_STORE_STORE() __asm__ volatile("dmb oshst" ::: "memory")
-#define BARRIER_LOAD_LOAD() __asm__ volatile("dmb oshld" ::: "memory")
 #define BARRIER_REGISTER_STORES() __asm__ volatile("dmb oshst" ::: "memory")
 #define BARRIER_REGISTER_FLUSH() __asm__ volatile("dsb st" ::: "memory")
 #else
@@ -52,7 +52,7 @@ static inline void barrier_after_doorbell(void)
  * it reports. */
 static inline void barrier_after_owner(void)
 {
-    BARRIER_LOAD_LOAD();
+    barrier_after_device_wrote();
 }
 
 /* Goes between the last read of a CQE and telling the device that its place is free. */
