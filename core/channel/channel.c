@@ -300,6 +300,9 @@ void channel_flush(struct channel *channel)
         sends_repeat(channel);
     }
     grants_post(channel);
+    if (unlikely(channel->wake.owed)) {
+        wake_if_granted(channel);
+    }
     sends_progress(channel);
     if (unlikely(channel->leave != LEAVE_NONE || channel->peer_leave != PEER_STAYS)) {
         channel_check_leave(channel);
@@ -393,7 +396,7 @@ const struct link_service channel_service = {
     .number = LINK_SERVICE_CHANNEL,
     .version_min = CHANNEL_VERSION_MIN,
     .version_max = CHANNEL_VERSION_MAX,
-    .features = 0,
+    .features = CHANNEL_FEATURE_WAKE,
     .handle_kind = HANDLE_CHANNEL,
     .completion_flags = CRPC_COMPLETION_OF_CHANNEL,
     .create = create,

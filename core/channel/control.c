@@ -5,7 +5,7 @@
  *
  * The inbox cannot overflow: of each rail at most two messages are not taken by the peer (a report
  * and the offer or answer after it, which its report must precede), one LEAVE
- * and one BYE.
+ * and one BYE, one ASLEEP, for the next comes after the answer to it, and one WAKE, which answers one.
  */
 #include "channel/internal.h"
 
@@ -97,6 +97,15 @@ static void begin_messages(struct channel *channel)
             rail_fill_offer(channel, i, message);
             end_message(channel);
         }
+    }
+    if (channel->wake.due && (message = begin_message(channel, CHANNEL_CONTROL_WAKE, 0))) {
+        channel->wake.due = false;
+        end_message(channel);
+    }
+    if (channel->wake.asleep_wanted && channel->leave < BYE_WANTED &&
+        (message = begin_message(channel, CHANNEL_CONTROL_ASLEEP, 0))) {
+        wake_fill_asleep(channel, message);
+        end_message(channel);
     }
     if (channel->leave == LEAVE_ASKED &&
         (message = begin_message(channel, CHANNEL_CONTROL_LEAVE, 0))) {
@@ -219,6 +228,12 @@ static void take_message(struct channel *channel, const struct channel_control *
     case CHANNEL_CONTROL_BYE:
     case CHANNEL_CONTROL_LEAVE:
         take_bye(channel, message);
+        break;
+    case CHANNEL_CONTROL_ASLEEP:
+        wake_take_asleep(channel, message);
+        break;
+    case CHANNEL_CONTROL_WAKE:
+        wake_take(channel);
         break;
     default:
         link_violated(&channel->link, "its control message is of unknown kind %u", message->kind);

@@ -35,6 +35,7 @@ int32_t channel_engine_create(struct nic *const *rails, uint32_t rail_count, str
     engine->windows_each = WINDOWS_EACH;
     engine->look_backoff_ns = LOOK_BACKOFF_MIN_NS;
     engine->look_ns = UINT64_MAX;
+    engine->look_asked_max_ns = LOOK_BACKOFF_ASKED_MAX_NS;
     init_lists(engine);
     for (uint32_t i = 0; i < rail_count; i++) {
         struct engine_rail *rail = &engine->rails[i];

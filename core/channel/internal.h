@@ -10,6 +10,7 @@
  *   connect.c   connecting a rail's queue pairs, outside of the poll
  *   send.c      sends, and posting them
  *   send_end.c  sends that end before they arrive
+ *   wake.c      waking a sender that sleeps
  *   receive.c   receives, arriving immediates
  *   grant.c     the peer's rights to write to the buffers of receives, outgoing clear-to-sends
  *   rights.c    arriving clear-to-sends: the rights that the peer gave
@@ -259,6 +260,15 @@ struct channel_messages {
     uint32_t repeats_left; /* messages that the peer may still send again */
 };
 
+/* Of a sender that sleeps, and of a peer that does: wake.c. */
+struct channel_wake {
+    bool asleep_wanted; /* ASLEEP must be sent */
+    bool asleep_said;   /* it was, and WAKE has not come */
+    bool owed;          /* the peer sleeps, and its clear-to-sends are not written */
+    bool due;           /* they are; WAKE must be sent */
+    uint64_t number;    /* of the message that it waits for */
+};
+
 /* How far this side's disconnect has come. */
 enum channel_leave {
     LEAVE_NONE = 0,
@@ -297,6 +307,7 @@ struct channel {
     uint32_t common; /* mask of rails that both sides have */
     uint32_t usable; /* those of them whose devices here are not lost: memory has keys for these */
     struct channel_messages control;
+    struct channel_wake wake;
 
     /* -- lists of the engine -- */
     struct list work_link;    /* may have something to post */
@@ -322,10 +333,11 @@ static inline struct channel *channel_of_link(const struct link *link)
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 
-/* How often a sleeping sender looks for clear-to-sends: at first, and when none has come for a
- * while. */
+/* How often a sleeping sender looks for clear-to-sends: at first, and when none has come for a while. If its peer has been
+ * asked to wake it, that is for a peer that has posted a receive and does not poll. */
 #define LOOK_BACKOFF_MIN_NS UINT64_C(10000)
 #define LOOK_BACKOFF_MAX_NS UINT64_C(1000000)
+#define LOOK_BACKOFF_ASKED_MAX_NS UINT64_C(16000000)
 
 /* Windows of a queue pair for each of its messages: groups of more buffers may have to wait. */
 #define WINDOWS_EACH 4u
@@ -356,9 +368,10 @@ struct channel_engine {
     struct list fences;
     struct list finished; /* struct channel_op */
 
-    uint64_t look_backoff_ns; /* pause between looks for clear-to-sends while asleep */
-    uint64_t look_ns;         /* time of the next look */
-    uint32_t windows_each;    /* WINDOWS_EACH; tests make them scarce */
+    uint64_t look_backoff_ns;   /* pause between looks for clear-to-sends while asleep */
+    uint64_t look_ns;           /* time of the next look */
+    uint64_t look_asked_max_ns; /* LOOK_BACKOFF_ASKED_MAX_NS; tests make it CRPC_FOREVER: no look */
+    uint32_t windows_each;      /* WINDOWS_EACH; tests make them scarce */
     uint32_t channel_count;
     uint32_t channels_max;
     uint32_t wqe_bytes_max; /* limit of one WQE that all rails can keep */
@@ -492,6 +505,21 @@ void queue_ask_for_room(struct channel_queue *queue);
 void outgoing_leaves_rail(struct channel *channel, struct channel_outgoing *outgoing,
                           uint32_t share);
 void outgoing_done(struct channel *channel, struct channel_outgoing *outgoing, uint32_t share);
+
+/* ---- wake.c ---------------------------------------------------------------------------------- */
+
+/* The peer understands ASLEEP, and would get it now. */
+bool wake_possible(const struct channel *channel);
+/* The program goes to sleep: those that wait for clear-to-sends, and have for a while, ask to be woken. */
+void wakes_want(struct channel_engine *engine);
+/* Returns true if all that wait for clear-to-sends have asked to be woken. */
+bool wakes_come(const struct channel_engine *engine);
+void wake_fill_asleep(struct channel *channel, struct channel_control *message);
+/* What the peer says: WAKE, and ASLEEP. */
+void wake_take(struct channel *channel);
+void wake_take_asleep(struct channel *channel, const struct channel_control *message);
+/* Wakes a peer whose clear-to-sends are written over all rails that are up. wake.owed is set. */
+void wake_if_granted(struct channel *channel);
 
 /* ---- send_end.c ------------------------------------------------------------------------------ */
 

@@ -58,11 +58,15 @@ void channel_progress(struct channel_engine *engine)
     look_for_clear_to_sends(engine);
     flush_work(engine);
     channel_take_completions(engine);
+    wakes_want(engine);
     flush_work(engine);
     if (!list_empty(&engine->waiting)) {
         /* Each look of one who sleeps comes later than the one before. */
-        engine->look_ns = deadline_after(link_now_ns(&engine->links), engine->look_backoff_ns);
-        engine->look_backoff_ns = minimum(engine->look_backoff_ns * 2, LOOK_BACKOFF_MAX_NS);
+        uint64_t most_ns = wakes_come(engine) ? engine->look_asked_max_ns : LOOK_BACKOFF_MAX_NS;
+        uint64_t pause_ns =
+            most_ns == CRPC_FOREVER ? most_ns : minimum(engine->look_backoff_ns, most_ns);
+        engine->look_ns = deadline_after(link_now_ns(&engine->links), pause_ns);
+        engine->look_backoff_ns = minimum(engine->look_backoff_ns * 2, LOOK_BACKOFF_ASKED_MAX_NS);
     }
     engine->links.now_ns = 0;
 }

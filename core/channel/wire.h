@@ -63,6 +63,18 @@ static_assert(sizeof(struct channel_control) == CHANNEL_CONTROL_BYTES, "control 
 #define CHANNEL_CONTROL_BYE 4u    /* struct channel_bye: the sender sends and receives no more */
 #define CHANNEL_CONTROL_LEAVE 5u  /* struct channel_bye, `sent` is 0: the sender receives no more */
 
+/* With CHANNEL_FEATURE_WAKE only. */
+#define CHANNEL_CONTROL_ASLEEP 6u /* struct channel_asleep */
+#define CHANNEL_CONTROL_WAKE 7u   /* no body: the message that was named can be sent */
+
+/* Both sides have it: they understand ASLEEP and WAKE. */
+#define CHANNEL_FEATURE_WAKE 1u
+
+/* The sender of this sleeps until the peer's clear-to-sends for that message of its are written. */
+struct channel_asleep {
+    uint64_t number;
+};
+
 #define CHANNEL_ANSWER_OK 0u
 #define CHANNEL_ANSWER_LACKED 1u /* this side has no such rail */
 #define CHANNEL_ANSWER_FAILED 2u /* this side could not create or connect its queue pairs */

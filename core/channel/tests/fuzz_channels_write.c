@@ -281,6 +281,9 @@ static void write_control(struct fuzz_input *input, const struct channel *victim
     case CHANNEL_CONTROL_LEAVE:
         fill_bye(input, victim, message.kind, (struct channel_bye *)message.body);
         break;
+    case CHANNEL_CONTROL_ASLEEP:
+        ((struct channel_asleep *)message.body)->number = fuzz_near(input, victim->receive.number);
+        break;
     default:
         break;
     }

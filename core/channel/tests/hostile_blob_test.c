@@ -83,7 +83,7 @@ static void malformed_blobs_are_refused(void **state)
     SPOIL(blob.hello.token_bytes = LINK_TOKEN_BYTES + 1);
     SPOIL(hello.zero = 1);
     SPOIL(hello.zero2 = 1);
-    SPOIL(blob.hello.features_required = 1);
+    SPOIL(blob.hello.features_required = 2); /* that nobody knows */
     pair_message(&pair, 5000, 3);
 }
 

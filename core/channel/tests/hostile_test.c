@@ -418,6 +418,14 @@ HOSTILE(leave_after_a_bye, struct channel_control line = good_line(CHANNEL_CONTR
         line.kind = CHANNEL_CONTROL_LEAVE; say_line(&line);)
 HOSTILE(bye_twice, struct channel_control line = good_line(CHANNEL_CONTROL_BYE, 0); say_line(&line);
         channel_take_completions(pair.engine[0]); line.sequence++; say_line(&line);)
+HOSTILE(asleep_twice, struct channel_control line = good_line(CHANNEL_CONTROL_ASLEEP, 0);
+        memset(line.body, 0xff, 8); /* no receive of such a number is posted */
+        say_line(&line); channel_take_completions(pair.engine[0]); line.sequence++;
+        say_line(&line);)
+HOSTILE(asleep_without_the_feature, victim->link.peer.features = 0;
+        struct channel_control line = good_line(CHANNEL_CONTROL_ASLEEP, 0); say_line(&line);)
+HOSTILE(wake_of_one_that_is_awake, struct channel_control line = good_line(CHANNEL_CONTROL_WAKE, 0);
+        say_line(&line);)
 HOSTILE(answer_to_nothing, struct channel_control line = good_line(CHANNEL_CONTROL_ANSWER, 1);
         say_line(&line);)
 
@@ -565,6 +573,9 @@ static const struct hostile hostile[] = {
     CASE(leave_twice),
     CASE(leave_after_a_bye),
     CASE(bye_twice),
+    CASE(asleep_twice),
+    CASE(asleep_without_the_feature),
+    CASE(wake_of_one_that_is_awake),
     CASE(answer_to_nothing),
     CASE(buffers_none),
     CASE(buffers_too_many),

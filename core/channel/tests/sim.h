@@ -106,6 +106,7 @@ struct sim_engine {
     bool link_down[CHANNEL_RAILS_MAX];
     uint64_t link_back[CHANNEL_RAILS_MAX]; /* step of the simulation */
     bool gone;                             /* cut for ever */
+    bool asleep;                           /* its program waits for an event, or for its deadline */
     struct handles handles;
     _Atomic uint64_t last_handle;
     struct channel_engine *engine;
@@ -139,6 +140,7 @@ struct sim {
     bool careful;  /* none that could cost a channel */
     bool abrupt;   /* leave is taken in the middle of everything */
     uint32_t lazy; /* this engine seldom polls */
+    bool sleepy;   /* in the end all sleep when they have nothing to do */
     /* Of what the library does off the poll. */
     struct late_times late;
     bool attempt_fails;          /* an attempt to use a rail is to fail, or has failed ... */
@@ -161,6 +163,8 @@ void sim_block_give_back(struct sim_side *side, uint32_t block);
 
 /* sim_act.c */
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity);
+/* Polls once, unless the engine sleeps and nothing wakes it; and goes to sleep if that is how the episode is. */
+void sim_poll_or_sleep(struct sim *sim, struct sim_engine *engine);
 /* Makes sends and receives that are missing for those that wait. */
 void sim_answer(struct sim *sim, struct sim_side *side);
 void sim_leave(struct sim_side *side, uint64_t timeout_ns);

@@ -1,6 +1,8 @@
 /* sim_act.c: what an application might do next, chosen by the seed. */
 #include "sim.h"
 
+#include <poll.h>
+
 /* ---- Ops ------------------------------------------------------------------------------------- */
 
 static uint32_t choose_bytes(struct sim *sim)
@@ -99,6 +101,7 @@ static bool receive(struct sim *sim, struct sim_side *side, uint32_t count, uint
     }
     bool full = number >= side->slots && side->messages[number - side->slots].completed <
                                              side->messages[number - side->slots].count;
+    side->engine->asleep = false;
     int32_t status = room ? channel_receive(side->channel, ops, regions, count) : CRPC_OK;
     if (room && status == CRPC_OK) {
         if (full) {
@@ -141,6 +144,7 @@ static bool send(struct sim *sim, struct sim_side *side, uint32_t tag, uint32_t 
     side->sends[number] = (struct sim_send){
         .tag = tag, .bytes = bytes, .block = block, .message = SIM_NONE, .timed = timeout_ns != 0};
     bool full = side->send_count - side->sends_completed >= side->sends_max;
+    side->engine->asleep = false;
     int32_t status = channel_send(side->channel, &op, bytes > 0 ? &side->engine->region : NULL);
     if (status == CRPC_OK) {
         side->send_count++;
@@ -181,6 +185,7 @@ static void cancel_send(struct sim *sim, struct sim_side *side, uint32_t number)
                           .channel = {side->handle},
                           .user_data = side->cancels_submitted,
                           .token = (uint64_t)side->index << 32 | number};
+    side->engine->asleep = false;
     if (channel_cancel(side->channel, &op) == CRPC_OK) {
         side->sends[number].cancel_asked = true;
         side->cancels_submitted++;
@@ -280,6 +285,7 @@ void sim_leave(struct sim_side *side, uint64_t timeout_ns)
     int32_t status = link_disconnect(&side->channel->link, timeout_ns);
     if (status == CRPC_OK) {
         side->leave_asked = true;
+        side->engine->asleep = false;
         side->leave_timed |= timeout_ns != CRPC_FOREVER;
         simulation_tell(&side->sim->base, "side %u takes leave", side->index);
     } else if (status != CRPC_E_STATE ||
@@ -319,6 +325,36 @@ void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
     }
     sim_check_receives(sim, engine);
     sim_check_late(sim, engine);
+}
+
+/* As the system tells a program that waits for its devices. */
+static bool has_event(const struct sim_engine *engine)
+{
+    struct pollfd fds[CHANNEL_RAILS_MAX];
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        fds[rail] = (struct pollfd){.fd = engine->nics[rail]->event_fd, .events = POLLIN};
+    }
+    return poll(fds, CHANNEL_RAILS_MAX, 0) > 0;
+}
+
+void sim_poll_or_sleep(struct sim *sim, struct sim_engine *engine)
+{
+    if (engine->asleep && !has_event(engine) &&
+        channel_next_deadline_ns(engine->engine) > sim->base.clock_ns) {
+        return;
+    }
+    engine->asleep = false;
+    sim_poll(sim, engine, 64);
+    if (!sim->sleepy) {
+        return;
+    }
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        engine->nics[rail]->operations->disarm(engine->nics[rail]);
+        engine->nics[rail]->operations->arm(engine->nics[rail]);
+    }
+    channel_progress(engine->engine);
+    sim_look(sim, engine);
+    engine->asleep = !channel_something_waits(engine->engine);
 }
 
 /* Keys are soon compared, so this happens more often than later. False if nothing was done. */

@@ -195,6 +195,7 @@ static void do_late(void *argument, uint32_t index, uint32_t task)
     struct sim_engine *engine = &sim->engines[index];
     simulation_tell(&sim->base, "engine %u does what is late", index);
     late_cm_run(&engine->cm, task);
+    engine->asleep = false; /* its event wakes it */
     sim->counts[SIM_LATE]++;
 }
 
@@ -287,6 +288,7 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
     sim->careful = random_percent(&sim->base.random, 70);
     late_times_choose(&sim->late, ~sim->base.seed ^ 1);
     choose_receives(sim, sim->base.seed ^ 0x6f776e);
+    sim->sleepy = sim->base.seed % 3 == 0;
     sim->attempt_fails = false;
     sim->lazy = random_below(&sim->base.random, SIM_ENGINES_MAX + 1);
     sim->engine_count = random_percent(&sim->base.random, 70) ? 2 : SIM_ENGINES_MAX;
@@ -307,6 +309,8 @@ uint64_t sim_open(struct simulation *base, uint64_t seed, uint64_t steps)
         open_engine(sim, engine, receives + 1, queue_pairs, sides + 1);
         if (!sim->base.failed) {
             engine->engine->windows_each = random_between(&sim->base.random, 1, 2);
+            engine->engine->look_asked_max_ns =
+                CRPC_FOREVER; /* who is not woken, sleeps for ever */
         }
         sides = 0;
         for (uint32_t j = 0; j < sim->side_count; j++) {

@@ -16,7 +16,7 @@ static void drain_once(struct sim *sim)
     sim->base.clock_ns += 100000;
     sim_late(sim, !sim->abrupt || random_percent(&sim->late.random, 20));
     for (uint32_t i = 0; i < sim->engine_count; i++) {
-        sim_poll(sim, &sim->engines[i], 64);
+        sim_poll_or_sleep(sim, &sim->engines[i]);
     }
 }
 
@@ -85,6 +85,7 @@ static void end_side(struct sim_side *side)
             return; /* its books are checked in the end */
         }
         link_close(&side->channel->link);
+        side->engine->asleep = false;
         side->channel = NULL;
         side->closed = true;
         return;
@@ -94,6 +95,7 @@ static void end_side(struct sim_side *side)
     } else if (sim_excused(side)) {
         /* It waits for a peer that is gone, or whose sends it will not receive. */
         link_close(&side->channel->link);
+        side->engine->asleep = false;
         side->channel = NULL;
         side->closed = true;
     }
