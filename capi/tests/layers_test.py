@@ -26,6 +26,8 @@ ALLOWED = {
     "capi/private": ["core/base", "core/nic", "core/registration", "core/link", "core/rpc", "core/channel", "core/queue"],
     "tools/common": ["capi"],
     "tools/perf": ["capi", "tools/common"],
+    # It is about the drivers themselves.
+    "tools/check": ["capi", "tools/common", "core/base", "core/nic", "core/nic/device", "core/nic/mlx5"],
     "tools/info": ["capi", "tools/common"],
     "tools/top": ["capi", "tools/common", "core/base"],
     "examples/c": ["capi"],

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simnic/fabric/quirk.h"
+
 static bool probability(const char *text, uint32_t *per_million)
 {
     char *end;
@@ -127,6 +129,17 @@ static bool quirk(const char *text, struct fabric_fault *fault)
     return false;
 }
 
+/* Several words add up. */
+static bool breaks(const char *name, uint64_t *broken)
+{
+    enum quirk found;
+    if (!quirk_find(name, &found)) {
+        return false;
+    }
+    *broken |= 1ull << found;
+    return true;
+}
+
 static bool word(const char *name, const char *value, struct fabric_fault *fault,
                  const char **expected)
 {
@@ -167,8 +180,10 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         return number32(value, 60 * 1000 * 1000, &fault->stall_us);
     }
     if (strcmp(name, "quirk") == 0) {
-        *expected = "a quirk that simnic's README lists, as in quirk=no-srq";
-        return quirk(value, fault);
+        *expected =
+            "a quirk that simnic's README lists, as in quirk=no-srq, or the name of a check of "
+            "copyrpc-check";
+        return quirk(value, fault) || breaks(value, &fault->broken);
     }
     *expected = NULL;
     return false;

@@ -21,6 +21,7 @@ enum fabric_quirk {
 
 struct fabric_fault {
     uint64_t seed;
+    uint64_t broken;                /* bit q: the devices break what enum quirk q is about */
     uint32_t lose_per_million;      /* packets that vanish */
     uint32_t duplicate_per_million; /* packets that come twice */
     uint32_t delay_per_million;     /* packets that come late */

@@ -171,7 +171,8 @@ static enum blueflame look_at_push(struct nic *nic, struct queue_pair *qp, uint3
 /* One push may bring several WQEs, one after another. Those after the first are taken from it if
  * the register still holds what the queue does. If not, the push did not bring them, and they are
  * read from the queue. */
-static bool look_at_rest(struct queue_pair *qp, uint32_t available, uint32_t *bytes)
+static bool look_at_rest(const struct nic *nic, struct queue_pair *qp, uint32_t available,
+                         uint32_t *bytes)
 {
     uint32_t at = qp->push.rest;
     uint8_t queued[NIC_BLUEFLAME_BYTES];
@@ -189,6 +190,9 @@ static bool look_at_rest(struct queue_pair *qp, uint32_t available, uint32_t *by
     if (memcmp(qp->request.wqe, queued, blocks * 64) != 0) {
         return false;
     }
+    if (nic_has_quirk(nic, QUIRK_BLUEFLAME_SEVERAL)) {
+        qp->request.wqe[3] = MLX5_OPCODE_NOP;
+    }
     *bytes = blocks * 64;
     qp->push.rest = at + blocks * 64;
     return true;
@@ -202,6 +206,9 @@ enum blueflame blueflame_take(struct nic *nic, struct queue_pair *qp, uint32_t a
         enum blueflame found = look_at_push(nic, qp, available);
         if (found == BLUEFLAME_TAKEN) {
             memcpy(qp->request.wqe, push->held, push->bytes);
+            if (nic_has_quirk(nic, QUIRK_BLUEFLAME) && push->bytes > 64) {
+                memcpy(qp->request.wqe + 64, push->before + 64, push->bytes - 64);
+            }
             *bytes = push->rest = push->bytes;
             push->bytes = 0;
         }
@@ -209,5 +216,5 @@ enum blueflame blueflame_take(struct nic *nic, struct queue_pair *qp, uint32_t a
             return found;
         }
     }
-    return push->rest && look_at_rest(qp, available, bytes) ? BLUEFLAME_TAKEN : BLUEFLAME_NONE;
+    return push->rest && look_at_rest(nic, qp, available, bytes) ? BLUEFLAME_TAKEN : BLUEFLAME_NONE;
 }

@@ -2,10 +2,18 @@
 #ifndef SIMNIC_NIC_INTERNAL_H
 #define SIMNIC_NIC_INTERNAL_H
 
+#include "base/compiler.h"
+#include "simnic/fabric/quirk.h"
 #include "simnic/nic/nic.h"
 
 #define TERMINATOR_KEY 0x100u /* "invalid" L_Key: ends a scatter list shorter than its WQE */
 #define NO_MESSAGE 0xffu      /* queue_pair.current: the responder is between messages */
+
+/* Returns whether the device breaks this assumption on purpose. */
+static inline bool nic_has_quirk(const struct nic *nic, enum quirk quirk)
+{
+    return unlikely(nic->fabric && quirk_has(nic->fabric->fault.broken, quirk));
+}
 
 /* ---- nic.c ---- */
 /* Destroys what has numbers: QPs, SRQs and CQs. */

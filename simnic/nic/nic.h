@@ -108,7 +108,7 @@ struct completion_queue {
     uint32_t arm_value;      /* as last seen in the doorbell record */
     bool armed, armed_solicited, overrun;
     struct compression *compression; /* NULL: CQEs are never compressed */
-    bool blind;    /* compressed whatever mini CQEs leave out: a quirk */
+    bool blind;                      /* compressed whatever mini CQEs leave out: a quirk */
     bool enhanced; /* compressed in the layout that only DevX can ask for: compress.c */
     void *owner;   /* the host's */
     struct list all;
@@ -257,6 +257,7 @@ struct queue_pair {
     bool rings;            /* a doorbell rang since the record was last read */
     bool drained;          /* the transition to SQD has been told */
     bool gap_told;         /* a lost response was asked for again: once a gap */
+    uint16_t rung_from;    /* send_next when the last doorbell was taken */
     uint32_t reads_in_flight;
     uint8_t rnr_left, retries_left;
     bool response_valid;
@@ -328,6 +329,8 @@ struct doorbell_page {
     /* What the registers held at the last look. */
     uint8_t seen[NIC_REGISTERS][NIC_BLUEFLAME_BYTES];
     uint32_t rung[NIC_REGISTERS]; /* doorbells seen */
+    uint32_t
+        last_number[NIC_REGISTERS / 2]; /* of each register: whose QP the last doorbell was of */
     struct list queue_pairs;
     uint32_t crowd;         /* how many those were when all of them were looked at */
     bool search;            /* all of them must be looked at once more: */

@@ -134,6 +134,12 @@ static void look_at_register(struct nic *nic, struct doorbell_page *page, uint32
     memcpy(&qpn_size, (uint8_t *)&first + 4, sizeof(qpn_size));
     page->rung[which]++;
     struct queue_pair *qp = qp_find(nic, be32toh(qpn_size) >> 8);
+    const uint32_t number_before = page->last_number[which / 2];
+    page->last_number[which / 2] = be32toh(qpn_size) >> 8;
+    if (nic_has_quirk(nic, QUIRK_DOORBELL_SHARED) && number_before != 0 &&
+        number_before != page->last_number[which / 2]) {
+        return;
+    }
     if (qp && list_linked(&qp->on_page) && nic->pages[qp->page] == page) {
         qp->statistics->doorbells++;
         blueflame_note(qp, page, which, page->memory + register_offset[which], first);

@@ -58,11 +58,25 @@ bool send_queue_has_more(const struct queue_pair *qp)
            (uint16_t)be32toh(raw) != qp->send_producer;
 }
 
+/* Whether a quirk has the next WQE, which was not pushed, stay where it is. */
+static bool is_left(const struct nic *nic, const struct queue_pair *qp, uint32_t available)
+{
+    uint8_t wqe[64];
+    if (nic_has_quirk(nic, QUIRK_DOORBELL)) {
+        return true;
+    }
+    return nic_has_quirk(nic, QUIRK_DOORBELL_SEVERAL) && qp->send_next != qp->rung_from &&
+           send_queue_read(qp, qp->send_next, wqe, 1) && wqe_blocks(wqe) == available;
+}
+
 bool send_queue_next(struct nic *nic, struct queue_pair *qp)
 {
     if (qp->state == STATE_SQD) {
         qp->rings = false; /* it rings again when the QP sends again */
         return false;
+    }
+    if (qp->rings) {
+        qp->rung_from = qp->send_next;
     }
     if (qp->send_next == qp->send_producer || qp->rings) {
         send_queue_read_producer(qp);
@@ -84,6 +98,9 @@ bool send_queue_next(struct nic *nic, struct queue_pair *qp)
         qp->statistics->blueflame_executed++;
         return true;
     default:
+        if (is_left(nic, qp, available)) {
+            return false;
+        }
         send_queue_fetch(nic, qp, qp->send_next, available);
         return true;
     }

@@ -33,6 +33,7 @@ static const char usage[] =
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
     "                   taken=N[:US]          a QP that fails keeps N receives of its SRQ for so long\n"
     "                   stall=US              all devices stand still for so long, once\n"
+    "                   quirk=NAME            all devices break what copyrpc-check NAME checks\n"
     "  sessions       this user's sessions\n"
     "\n"
     "  --session NAME the session (default: the one this runs in, else\n"

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "simnic/fabric/format.h"
+#include "simnic/fabric/quirk.h"
 #include "simnic/run/sysfs.h"
 #include "simnic/run/words.h"
 #include "simnic/session/rails.h"
@@ -32,6 +33,11 @@ __attribute__((format(printf, 3, 4))) static void append(char *specification, si
 static void describe(const struct fabric_fault *fault, char *specification, size_t bytes)
 {
     *specification = '\0';
+    for (int quirk = 0; quirk < QUIRK_COUNT; quirk++) {
+        if (quirk_has(fault->broken, (enum quirk)quirk)) {
+            append(specification, bytes, "quirk=%s", quirk_name((enum quirk)quirk));
+        }
+    }
     if (fault->lose_per_million) {
         append(specification, bytes, "lose=%.6g", fault->lose_per_million / 1e6);
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# no_device_test.sh INFO PERF: what the tools say on a machine without an RDMA device. On one with a device there is
+# no_device_test.sh INFO PERF CHECK: what the tools say on a machine without an RDMA device. On one with a device there is
 # nothing to see.
-info=$1 perf=$2
+info=$1 perf=$2 device_check=$3
 . "$(dirname "$0")/tap.sh"
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
     echo "1..0 # SKIP this machine has an RDMA device"
@@ -15,6 +15,8 @@ fails_and_says() {
 }
 check "info says that there is no device and what to do" fails_and_says "./dev vm" "$info"
 check "info prints JSON all the same" bash -c "'$info' --json 2>/dev/null | python3 -c 'import json,sys; assert json.load(sys.stdin)[\"devices\"] == []'"
+check "check says that there is no device" fails_and_says "no device has an active port" "$device_check"
+check "check lists its checks all the same" bash -c "'$device_check' --list | grep -q '^doorbell '"
 check "perf server says that there is no device" fails_and_says "no RDMA device" "$perf" server
 check "perf client says that there is no device" fails_and_says "no RDMA device" "$perf" client 127.0.0.1:1
 check "perf wants a role" fails_and_says "usage" "$perf"

@@ -110,6 +110,9 @@ check "fault: none again" status_is 0 ctl fault none
 check "fault: quirks stay" same "$(ctl fault)" quirk=no-srq,quirk=blind-minis
 check "fault: a quirk that there is not" complains 2 "quirk=x: expected" ctl fault quirk=x
 check "fault: no quirk" status_is 0 ctl fault quirk=none
+check "fault: what checks are about" status_is 0 ctl fault quirk=blueflame,lose=0.5,quirk=doorbell
+check "fault: that is shown" same "$(ctl fault)" quirk=doorbell,quirk=blueflame,lose=0.5
+check "fault: it does not stay" status_is 0 ctl fault none
 check "fault: shown" same "$(ctl fault)" none
 check "fault: its writer dies in the middle" tell 0 fault
 check "fault: half written" complains 1 "half written" ctl fault

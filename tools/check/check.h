@@ -1,0 +1,63 @@
+/* check.h: what a check is, and what it is about.
+ *
+ * A check proves one assumption of the drivers (core/nic) on the user's own device: it does what the assumption
+ * speaks of, with the drivers' own code, and looks at what came of it. simnic has a quirk with the name of each check
+ * (simnic/fabric/quirk.h): a device that breaks this assumption, and nothing else, which the check has to find.
+ */
+#ifndef TOOLS_CHECK_CHECK_H
+#define TOOLS_CHECK_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nic/nic.h"
+
+enum verdict {
+    VERDICT_OK,
+    VERDICT_FAILED,
+    VERDICT_NOT_HERE, /* the device, the machine or an option has not what it takes */
+    VERDICTS
+};
+
+/* What was seen. Made with the functions below: one line of text for a person. */
+struct outcome {
+    enum verdict verdict;
+    char seen[320];
+};
+
+/* What is checked, and how thoroughly. */
+struct subject {
+    char device[2][64]; /* the second: "" = there is none */
+    uint32_t devices;
+    bool direct;         /* the mlx5 driver can open the device */
+    bool quick;          /* within seconds: fewer rounds, and nothing that takes millions of them */
+    double hunt_seconds; /* of each hunt for what is out of order */
+    uint32_t patience_ms; /* after which what has not come never will */
+};
+
+struct station; /* station.h */
+
+struct check {
+    const char *name;    /* also of the quirk of simnic that breaks it */
+    const char *assumed; /* what has to be true, in one line */
+    bool direct;         /* it is about the mlx5 driver */
+    /* What checks it: with a station that is open, or from scratch. */
+    void (*body)(struct station *station, struct outcome *outcome);
+    void (*run)(const struct subject *subject, struct outcome *outcome);
+};
+
+/* Runs one, if the subject has what it takes. */
+void check_run(const struct check *check, const struct subject *subject, struct outcome *outcome);
+
+/* All of them, in the order in which they run: what later ones stand on comes first. */
+extern const struct check checks[];
+extern const uint32_t check_count;
+
+/* Each sets the verdict and says what was seen. `fails` and `not_here` return false, for functions that go on only if
+ * they may. */
+__attribute__((format(printf, 2, 3))) void passes(struct outcome *outcome, const char *format, ...);
+__attribute__((format(printf, 2, 3))) bool fails(struct outcome *outcome, const char *format, ...);
+__attribute__((format(printf, 2, 3))) bool not_here(struct outcome *outcome, const char *format,
+                                                    ...);
+
+#endif

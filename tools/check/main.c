@@ -1,0 +1,249 @@
+/* main.c: copyrpc-check: proves on the user's own device what the drivers assume of it. */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <copyrpc.h>
+
+#include "../common/version.h"
+#include "base/clock.h"
+#include "check.h"
+#include "report.h"
+
+#define NAMES_MAX 64u
+#define HUNT_SECONDS_DEFAULT 5.0
+#define HUNT_SECONDS_QUICK 0.2
+#define PATIENCE_MS_DEFAULT 10000u
+
+struct options {
+    struct subject subject;
+    const char *only[NAMES_MAX];
+    uint32_t only_count;
+    const char *report;
+    bool list;
+    bool hunt_given;
+};
+
+enum { KEY_LIST = 256, KEY_ONLY, KEY_JSON, KEY_SECONDS, KEY_QUICK, KEY_PATIENCE };
+
+static const struct argp_option option_table[] = {
+    {"list", KEY_LIST, NULL, 0, "print the names of the checks and what each assumes", 0},
+    {"only", KEY_ONLY, "NAME", 0, "this check; may be given several times", 0},
+    {"json", KEY_JSON, "FILE", 0, "write the report there (- is stdout, with the lines on stderr)",
+     0},
+    {"seconds", KEY_SECONDS, "N", 0, "of each hunt for what comes out of order (5)", 0},
+    {"quick", KEY_QUICK, NULL, 0, "some seconds in all: fewer rounds, shorter hunts", 0},
+    {"patience", KEY_PATIENCE, "SECONDS", 0, "after which what has not completed never will (10)",
+     0},
+    {0}};
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static const struct check *find_check(const char *name)
+{
+    for (uint32_t i = 0; i < check_count; i++) {
+        if (strcmp(checks[i].name, name) == 0) {
+            return &checks[i];
+        }
+    }
+    return NULL;
+}
+
+static double take_seconds(const char *argument, struct argp_state *state, const char *option)
+{
+    char *end;
+    double seconds = strtod(argument, &end);
+    if (end == argument || *end || !(seconds > 0 && seconds <= 3600)) {
+        argp_error(state, "%s must be more than 0 and at most 3600 seconds, not '%s'", option,
+                   argument);
+    }
+    return seconds;
+}
+
+static void take_device(const char *argument, struct argp_state *state)
+{
+    struct subject *subject = &((struct options *)state->input)->subject;
+    if (subject->devices == 2) {
+        argp_error(state, "two devices at most");
+    }
+    if (strlen(argument) >= sizeof(subject->device[0])) {
+        argp_error(state, "'%s' is no name of a device", argument);
+    }
+    snprintf(subject->device[subject->devices++], sizeof(subject->device[0]), "%s", argument);
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case KEY_LIST:
+        options->list = true;
+        return 0;
+    case KEY_ONLY:
+        if (!find_check(argument)) {
+            argp_error(state, "there is no check '%s': see --list", argument);
+        }
+        if (options->only_count == NAMES_MAX) {
+            argp_error(state, "at most %u checks by name", NAMES_MAX);
+        }
+        options->only[options->only_count++] = argument;
+        return 0;
+    case KEY_JSON:
+        options->report = argument;
+        return 0;
+    case KEY_SECONDS:
+        options->subject.hunt_seconds = take_seconds(argument, state, "--seconds");
+        options->hunt_given = true;
+        return 0;
+    case KEY_QUICK:
+        options->subject.quick = true;
+        return 0;
+    case KEY_PATIENCE:
+        options->subject.patience_ms =
+            (uint32_t)(take_seconds(argument, state, "--patience") * 1000 + 0.5);
+        return 0;
+    case ARGP_KEY_ARG:
+        take_device(argument, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+static bool find_device(const char *name, crpc_device_info *info, crpc_error *error)
+{
+    for (uint32_t i = 0;; i++) {
+        *info = (crpc_device_info){.struct_size = sizeof(*info)};
+        if (crpc_device_query(i, info, error) != CRPC_OK) {
+            return false;
+        }
+        if (name ? strcmp(info->name, name) == 0 : info->port_state == CRPC_PORT_ACTIVE) {
+            return true;
+        }
+    }
+}
+
+static bool choose_devices(struct subject *subject)
+{
+    crpc_device_info info;
+    crpc_error error = {.struct_size = sizeof(error)};
+    subject->direct = true;
+    if (subject->devices == 0) {
+        if (!find_device(NULL, &info, &error)) {
+            fprintf(stderr, "copyrpc-check: no device has an active port; copyrpc-info lists what "
+                            "there is\n");
+            return false;
+        }
+        snprintf(subject->device[0], sizeof(subject->device[0]), "%s", info.name);
+        subject->devices = 1;
+        subject->direct = info.drivers & 1u << CRPC_DRIVER_MLX5;
+        return true;
+    }
+    for (uint32_t i = 0; i < subject->devices; i++) {
+        if (!find_device(subject->device[i], &info, &error)) {
+            fprintf(stderr,
+                    "copyrpc-check: there is no device '%s'; copyrpc-info lists those that "
+                    "there are\n",
+                    subject->device[i]);
+            return false;
+        }
+        subject->direct &= (info.drivers & 1u << CRPC_DRIVER_MLX5) != 0;
+    }
+    return true;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct options *options, const struct check *check)
+{
+    for (uint32_t i = 0; i < options->only_count; i++) {
+        if (strcmp(options->only[i], check->name) == 0) {
+            return true;
+        }
+    }
+    return options->only_count == 0;
+}
+
+static void list(void)
+{
+    for (uint32_t i = 0; i < check_count; i++) {
+        printf("%-20s %s\n", checks[i].name, checks[i].assumed);
+    }
+}
+
+static void print_head(FILE *out, const struct subject *subject, const struct versions *versions)
+{
+    fprintf(out, "%s%s%s, firmware %s, Linux %s%s%s, copyrpc %s\n", subject->device[0],
+            subject->devices > 1 ? " and " : "", subject->device[1], versions->firmware,
+            versions->kernel, versions->library[0] ? ", " : "", versions->library,
+            versions->copyrpc);
+}
+
+/* Returns how many of each verdict there were in `counts`. */
+static void run(const struct options *options, FILE *out, json_t *report, uint32_t *counts)
+{
+    for (uint32_t i = 0; i < check_count; i++) {
+        if (!is_wanted(options, &checks[i])) {
+            continue;
+        }
+        struct outcome outcome = {0};
+        uint64_t start_ns = clock_now_ns();
+        check_run(&checks[i], &options->subject, &outcome);
+        report_add(report, &checks[i], &outcome, clock_now_ns() - start_ns);
+        counts[outcome.verdict]++;
+        fprintf(out, "%-8s  %-20s %s: %s\n", report_verdict(outcome.verdict), checks[i].name,
+                checks[i].assumed, outcome.seen);
+        fflush(out);
+    }
+}
+
+static void print_summary(FILE *out, const uint32_t *counts)
+{
+    fprintf(out, "%u ok, %u failed, %u not here\n", counts[VERDICT_OK], counts[VERDICT_FAILED],
+            counts[VERDICT_NOT_HERE]);
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.subject = {.patience_ms = PATIENCE_MS_DEFAULT}};
+    uint32_t counts[VERDICTS] = {0};
+    const struct argp argp = {
+        .options = option_table,
+        .parser = parse,
+        .args_doc = "[DEVICE [DEVICE2]]",
+        .doc = "Proves on a device of this machine what copyrpc's drivers assume of it, one line "
+               "for each assumption.\vExit status: 0 if nothing failed, 1 if a check failed, 2 if "
+               "nothing could be checked. docs/hardware.md says how to read the lines, and what to "
+               "do with the report."};
+    argp_program_version_hook = version_print;
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    if (options.list) {
+        list();
+        return EXIT_SUCCESS;
+    }
+    if (!options.hunt_given) {
+        options.subject.hunt_seconds =
+            options.subject.quick ? HUNT_SECONDS_QUICK : HUNT_SECONDS_DEFAULT;
+    }
+    if (!choose_devices(&options.subject)) {
+        return 2;
+    }
+    FILE *out = options.report && strcmp(options.report, "-") == 0 ? stderr : stdout;
+    struct versions versions;
+    report_versions(&options.subject, &versions);
+    print_head(out, &options.subject, &versions);
+    json_t *report = report_begin(&options.subject, &versions);
+    run(&options, out, report, counts);
+    print_summary(out, counts);
+    if (options.report && !report_write(report, options.report)) {
+        fprintf(stderr, "copyrpc-check: cannot write '%s': %s\n", options.report, strerror(errno));
+        return 2;
+    }
+    json_decref(report);
+    return counts[VERDICT_FAILED] > 0 ? 1 : 0;
+}

@@ -1,0 +1,30 @@
+/* report.h: what was checked, and what came of it, as JSON to attach to an issue. */
+#ifndef TOOLS_CHECK_REPORT_H
+#define TOOLS_CHECK_REPORT_H
+
+#include <jansson.h>
+
+#include "check.h"
+
+/* What the results are about: the device, and the versions of all that is between it and us. Nothing in it tells where
+ * the device is: no address, GUID, serial number or name of a host. */
+struct versions {
+    char firmware[64];
+    char kernel[80];
+    char library
+        [80]; /* the file of libmlx5, which has its version in its name; "" = there is none */
+    char copyrpc[32];
+};
+
+void report_versions(const struct subject *subject, struct versions *versions);
+
+/* The caller owns what is returned. */
+json_t *report_begin(const struct subject *subject, const struct versions *versions);
+void report_add(json_t *report, const struct check *check, const struct outcome *outcome,
+                uint64_t took_ns);
+/* Writes it. Returns false, with errno, if it cannot be. */
+bool report_write(json_t *report, const char *path);
+
+const char *report_verdict(enum verdict verdict);
+
+#endif
