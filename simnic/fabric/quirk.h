@@ -12,7 +12,12 @@
     Q(DOORBELL_SEVERAL, "doorbell-several") /* of several WQEs of a doorbell, the last waits */    \
     Q(DOORBELL_SHARED, "doorbell-shared")   /* a doorbell after one of another QP is lost */       \
     Q(BLUEFLAME, "blueflame")               /* of a push, all but the first 64 bytes are stale */  \
-    Q(BLUEFLAME_SEVERAL, "blueflame-several") /* the second WQE of a push is dropped */
+    Q(BLUEFLAME_SEVERAL, "blueflame-several") /* the second WQE of a push is dropped */            \
+    Q(WQE_WRITE, "wqe-write")   /* of an odd number of bytes in a WQE, the last is wrong */        \
+    Q(WQE_READ, "wqe-read")     /* of an odd number of bytes, the last one is not written */       \
+    Q(WQE_PIECES, "wqe-pieces") /* a third piece is taken for the second */                        \
+    Q(WQE_ATOMIC, "wqe-atomic") /* COMPARE_SWAP looks at the lower half alone */                   \
+    Q(WQE_WINDOW, "wqe-window") /* the end of a window is not minded */
 
 enum quirk {
 #define QUIRK(id, name) QUIRK_##id,

@@ -246,6 +246,10 @@ static uint8_t scatter_response(struct nic *nic, struct queue_pair *qp, uint32_t
                                 const uint8_t *payload, uint32_t bytes)
 {
     struct send_request *r = &qp->response;
+    if (nic_has_quirk(nic, QUIRK_WQE_READ) && r->opcode == MLX5_OPCODE_RDMA_READ &&
+        bytes % 2 != 0) {
+        bytes--;
+    }
     if (r->into_cqe) {
         memcpy(r->wqe + offset, payload, bytes);
         return 0;

@@ -80,8 +80,9 @@ static bool allows(struct nic *nic, const struct memory_key *k, uint64_t address
     if (k->kind == KEY_INDIRECT && !k->bound) {
         return false;
     }
+    const bool endless = k->kind == KEY_WINDOW && nic_has_quirk(nic, QUIRK_WQE_WINDOW);
     uint64_t offset = address - k->address;
-    return address >= k->address && offset <= k->bytes && bytes <= k->bytes - offset;
+    return address >= k->address && offset <= k->bytes && (bytes <= k->bytes - offset || endless);
 }
 
 uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t *bytes,

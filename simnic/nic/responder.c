@@ -274,7 +274,12 @@ static bool execute_atomic(struct nic *nic, struct queue_pair *qp, const struct 
     if (done && packet->operation == PACKET_FETCH_ADD) {
         done = dma_fetch_add64(at, packet->swap_or_add, &original);
     } else if (done) {
-        done = dma_compare_swap64(at, packet->compare, packet->swap_or_add, &original);
+        uint64_t compare = packet->compare, there;
+        if (nic_has_quirk(nic, QUIRK_WQE_ATOMIC) && dma_copy(&there, at, sizeof(there)) &&
+            (uint32_t)there == (uint32_t)compare) {
+            compare = there;
+        }
+        done = dma_compare_swap64(at, compare, packet->swap_or_add, &original);
     }
     if (!done) {
         responder_break(nic, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);

@@ -8,6 +8,11 @@ uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct sen
 {
     for (uint32_t i = 0; i < request->segments && bytes; i++) {
         const struct segment *s = &request->segment[i];
+        struct segment wrong = *s;
+        if (nic_has_quirk(nic, QUIRK_WQE_PIECES) && i == 2 && !s->inlined) {
+            wrong.address = request->segment[1].address;
+            s = &wrong;
+        }
         if (offset >= s->bytes) {
             offset -= s->bytes;
             continue;
@@ -20,6 +25,9 @@ uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct sen
             if (!key_read(nic, s->key, s->address + offset, to, part, qp->domain)) {
                 return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
             }
+        }
+        if (nic_has_quirk(nic, QUIRK_WQE_WRITE) && s->inlined && s->bytes % 2 != 0) {
+            to[part - 1] ^= 0xff;
         }
         to += part;
         bytes -= part;

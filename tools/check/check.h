@@ -60,4 +60,13 @@ __attribute__((format(printf, 2, 3))) bool fails(struct outcome *outcome, const 
 __attribute__((format(printf, 2, 3))) bool not_here(struct outcome *outcome, const char *format,
                                                     ...);
 
+/* ---- The checks that make what they need: others have a station (station.h) ------------------- */
+
+/* wqes.c */
+void check_wqe_write(const struct subject *subject, struct outcome *outcome);
+void check_wqe_read(const struct subject *subject, struct outcome *outcome);
+void check_wqe_pieces(const struct subject *subject, struct outcome *outcome);
+void check_wqe_atomic(const struct subject *subject, struct outcome *outcome);
+void check_wqe_window(const struct subject *subject, struct outcome *outcome);
+
 #endif

@@ -15,6 +15,14 @@ const struct check checks[] = {
      check_blueflame, NULL},
     {"blueflame-several", "several WQEs in one push are all executed", true,
      check_blueflame_several, NULL},
+    {"wqe-write", "WRITEs, also with immediate and in the WQE, are what libmlx5 makes of them",
+     true, NULL, check_wqe_write},
+    {"wqe-read", "READs are what libmlx5 makes of them", true, NULL, check_wqe_read},
+    {"wqe-pieces", "ops with several pieces of memory are what libmlx5 makes of them", true, NULL,
+     check_wqe_pieces},
+    {"wqe-atomic", "atomics are what libmlx5 makes of them", true, NULL, check_wqe_atomic},
+    {"wqe-window", "binds and invalidates of windows are what libmlx5 makes of them", true, NULL,
+     check_wqe_window},
 };
 const uint32_t check_count = sizeof(checks) / sizeof(checks[0]);
 

@@ -107,7 +107,8 @@ bool report_write(json_t *report, const char *path)
     if (!file) {
         return false;
     }
-    bool good = json_dumpf(report, file, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 && putc('\n', file) != EOF;
+    bool good = json_dumpf(report, file, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0 &&
+                putc('\n', file) != EOF;
     if (file != stdout) {
         good = fclose(file) == 0 && good;
     }

@@ -21,15 +21,18 @@ struct nic_options station_options(void)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static bool open_nic(const struct subject *subject, uint32_t which, struct nic_options options,
-                     struct nic **nic, struct outcome *outcome)
+static bool open_nic(const struct subject *subject, uint32_t which,
+                     const struct station_setup *setup, struct nic **nic, struct outcome *outcome)
 {
+    struct nic_options options = setup->options;
+    uint32_t driver = setup->driver;
     crpc_error error = {.struct_size = sizeof(error)};
     const char *device = subject->device[which < subject->devices ? which : 0];
     snprintf(options.device, sizeof(options.device), "%s", device);
-    /* By name, which leaves nothing out that an earlier run found to fail. */
-    int32_t status =
-        nic_open(subject->direct ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS, &options, nic, &error);
+    if (driver == 0) { /* by name, which leaves nothing out that an earlier run found to fail */
+        driver = subject->direct ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
+    }
+    int32_t status = nic_open(driver, &options, nic, &error);
     return status == CRPC_OK || fails(outcome, "cannot open %s: %s", device, error.message);
 }
 
@@ -115,26 +118,29 @@ bool station_make_peer(struct station *station, struct nic_queue_pair *other,
 }
 
 bool station_open(struct station *station, const struct subject *subject,
-                  const struct nic_options *options, struct outcome *outcome)
+                  const struct station_setup *setup, struct outcome *outcome)
 {
-    const struct nic_options usual = station_options();
+    const struct station_setup usual = {.options = station_options()};
     *station = (struct station){
         .subject = subject,
         .random = SEED,
         .transport = {.retry_timeout = 14, .retry_count = 7, .atomics = true},
     };
-    options = options ? options : &usual;
-    station->source = map();
-    station->sink = map();
-    if (!open_nic(subject, 0, *options, &station->near, outcome) ||
-        !open_nic(subject, 1, *options, &station->far, outcome) ||
+    setup = setup ? setup : &usual;
+    station->memory_borrowed = setup->memory_of != NULL;
+    station->source = setup->memory_of ? setup->memory_of->source : map();
+    station->sink = setup->memory_of ? setup->memory_of->sink : map();
+    if (!open_nic(subject, 0, setup, &station->near, outcome) ||
+        !open_nic(subject, 1, setup, &station->far, outcome) ||
         !enroll(station->near, station->source, &station->source_keys, outcome) ||
         !enroll(station->far, station->sink, &station->sink_keys, outcome)) {
         return false;
     }
     station->near->operations->refill(station->near);
     station->far->operations->refill(station->far);
-    station_fill(station, station->source, STATION_BYTES);
+    if (!station->memory_borrowed) {
+        station_fill(station, station->source, STATION_BYTES);
+    }
     return station_reconnect(station, outcome);
 }
 
@@ -152,8 +158,9 @@ static void close_side(struct nic *nic, struct nic_keys *keys, uint8_t *memory)
 void station_close(struct station *station)
 {
     destroy_pair(station);
-    close_side(station->near, &station->source_keys, station->source);
-    close_side(station->far, &station->sink_keys, station->sink);
+    const bool own = !station->memory_borrowed;
+    close_side(station->near, &station->source_keys, own ? station->source : NULL);
+    close_side(station->far, &station->sink_keys, own ? station->sink : NULL);
 }
 
 /* ---- Data ------------------------------------------------------------------------------------ */

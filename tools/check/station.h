@@ -17,6 +17,7 @@ struct station {
     struct nic_transport transport;
     uint8_t *source, *sink; /* memory of near and far: peers of either may do anything with it */
     struct nic_keys source_keys, sink_keys;
+    bool memory_borrowed;
     bool keep_receives_used;                          /* the far side posts none again */
     uint32_t arrived;                                 /* receives that completed */
     struct nic_completion arrivals[STATION_ARRIVALS]; /* the last of them */
@@ -28,10 +29,17 @@ struct station {
 /* What most checks open a nic with; they may change it first. */
 struct nic_options station_options(void);
 
-/* Opens both nics with the best driver that the device has, and connects a queue pair of each. NULL: station_options.
- * The caller closes it even after a failure. */
+struct station_setup {
+    struct nic_options options;
+    uint32_t driver; /* 0 = the best that the device has */
+    const struct station
+        *memory_of; /* has the same memory as this one, which is closed later; NULL = its own */
+};
+
+/* Opens both nics, and connects a queue pair of each. NULL: as station_options say, with the best driver. The caller closes
+ * it even after a failure. */
 bool station_open(struct station *station, const struct subject *subject,
-                  const struct nic_options *options, struct outcome *outcome);
+                  const struct station_setup *setup, struct outcome *outcome);
 void station_close(struct station *station);
 
 /* Makes both queue pairs anew, for instance after they have failed. */
