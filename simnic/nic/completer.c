@@ -23,7 +23,7 @@ static void fail_oldest(struct nic *nic, struct queue_pair *qp, uint8_t syndrome
     }
 }
 
-static void write_completion(struct nic *nic, struct queue_pair *qp, const struct in_flight *m)
+void completer_write(struct nic *nic, struct queue_pair *qp, const struct in_flight *m)
 {
     if (qp->rendezvous) {
         rendezvous_complete(nic, qp, m);
@@ -33,7 +33,8 @@ static void write_completion(struct nic *nic, struct queue_pair *qp, const struc
     cqe.fields.srqn_uidx = htobe32(qp->user_index & 0xffffff);
     cqe.fields.byte_cnt = htobe32(m->bytes);
     cqe.fields.sop_drop_qpn = htobe32((uint32_t)m->opcode << 24 | qp->number);
-    cqe.fields.wqe_counter = htobe16(m->index);
+    cqe.fields.wqe_counter =
+        htobe16(nic_has_quirk(nic, QUIRK_SEND_RING) ? m->index & 0x7fff : m->index);
     if (m->responds && qp->response_valid && qp->response.index == m->index &&
         qp->response.into_cqe) {
         cqe.inline_bytes = m->bytes;
@@ -69,7 +70,7 @@ void completer_complete(struct nic *nic, struct queue_pair *qp)
             qp->reads_in_flight--;
         }
         if (complete.signalled) {
-            write_completion(nic, qp, &complete);
+            completer_write(nic, qp, &complete);
         }
         if (complete.responds) {
             qp->response_valid = false;
@@ -137,7 +138,7 @@ static void not_ready(struct nic *nic, struct queue_pair *qp, uint8_t timer)
 {
     qp->statistics->rnr_naks++;
     qp->retries_left = qp->attributes.retry_count; /* the peer has answered */
-    if (qp->attributes.rnr_retry_count != 7) {
+    if (qp->attributes.rnr_retry_count != 7 || nic_has_quirk(nic, QUIRK_NOT_READY)) {
         if (qp->rnr_left == 0) {
             fail_oldest(nic, qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
             return;
@@ -156,7 +157,7 @@ static void try_again(struct nic *nic, struct queue_pair *qp)
         fail_oldest(nic, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
         return;
     }
-    qp->retries_left--;
+    qp->retries_left -= !nic_has_quirk(nic, QUIRK_RETRY);
     requester_restart(nic, qp);
 }
 
@@ -255,6 +256,15 @@ static uint8_t scatter_response(struct nic *nic, struct queue_pair *qp, uint32_t
         return 0;
     }
     uint32_t domain = qp->rendezvous ? qp->shared_receive_queue->domain : qp->domain;
+    if (nic_has_quirk(nic, QUIRK_SEND_ORDER) && r->segments == 1 && offset + bytes == r->bytes) {
+        uint64_t whole = bytes;
+        uint8_t *to = key_translate(nic, r->segment[0].key, r->segment[0].address + offset, &whole,
+                                    ACCESS_LOCAL_WRITE, domain);
+        if (to && whole == bytes) {
+            late_write(nic, to, payload, bytes);
+            return 0;
+        }
+    }
     return segments_scatter(nic, r->segment, r->segments, domain, offset, payload, bytes);
 }
 

@@ -88,7 +88,8 @@ static bool is_compressible(const struct cqe *cqe)
 }
 
 /* A CQE with zeros for all that a mini CQE has, and all that does not count. */
-static struct mlx5_cqe64 shared_part(const struct compression *c, const struct cqe *cqe)
+static struct mlx5_cqe64 shared_part(const struct nic *nic, const struct compression *c,
+                                     const struct cqe *cqe)
 {
     struct mlx5_cqe64 shared = cqe->fields;
     shared.byte_cnt = 0;
@@ -96,6 +97,9 @@ static struct mlx5_cqe64 shared_part(const struct compression *c, const struct c
     shared.wqe_counter = 0;
     shared.signature = 0;
     shared.op_own = (uint8_t)(cqe->opcode << 4);
+    if (nic_has_quirk(nic, QUIRK_COMPRESSED_RECEIVES)) {
+        shared.imm_inval_pkey = 0;
+    }
     if (cqe->opcode == MLX5_CQE_REQ) {
         shared.sop_drop_qpn &= htobe32(QPN_MASK);
     } else if (c->format == MLX5DV_CQE_RES_FORMAT_HASH) {
@@ -223,6 +227,9 @@ static void hold(struct nic *nic, struct compression *c, const struct cqe *cqe)
         list_append(&nic->holding, &c->holding);
     }
     c->held[c->count++] = to_mini(c, cqe);
+    if (nic_has_quirk(nic, QUIRK_COMPRESSED_SENDS) && cqe->opcode == MLX5_CQE_REQ) {
+        c->held[c->count - 1].wqe_counter = c->held[0].wqe_counter;
+    }
     if (nic->tracing) {
         /* As if it were not compressed: traces are about what completes. */
         fields.op_own |= cq_owner(cq, cq->producer);
@@ -245,7 +252,7 @@ bool compression_take(struct nic *nic, struct completion_queue *cq, struct cqe *
         compression_end(nic, cq);
         return leave(cq, cqe);
     }
-    struct mlx5_cqe64 shared = shared_part(c, cqe);
+    struct mlx5_cqe64 shared = shared_part(nic, c, cqe);
     bool new_lap = (cq->producer & (cq->entries - 1)) == 0;
     if (!c->titled || new_lap || !is_alike(c, cqe, &shared)) {
         compression_end(nic, cq);

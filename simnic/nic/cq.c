@@ -60,7 +60,7 @@ bool cq_put(const struct completion_queue *cq, uint32_t index, const void *bytes
     return dma_copy(entry, bytes, 56) && dma_store64(entry + 56, last);
 }
 
-static bool full(struct completion_queue *cq)
+static bool full(const struct nic *nic, struct completion_queue *cq)
 {
     if (((cq->producer - cq->consumer) & INDEX_MASK) < cq->entries) {
         return false;
@@ -68,6 +68,9 @@ static bool full(struct completion_queue *cq)
     uint32_t value;
     if (dma_load32(cq->record, &value)) {
         cq->consumer = be32toh(value) & INDEX_MASK;
+        if (nic_has_quirk(nic, QUIRK_COMPLETION_COUNTER)) {
+            cq->consumer &= 0xffff;
+        }
     }
     return ((cq->producer - cq->consumer) & INDEX_MASK) >= cq->entries;
 }
@@ -124,7 +127,7 @@ void cq_write(struct nic *nic, struct completion_queue *cq, struct cqe *cqe)
     if (cq->overrun) {
         return;
     }
-    if (full(cq)) {
+    if (full(nic, cq)) {
         cq_overrun(nic, cq);
         return;
     }
@@ -139,6 +142,9 @@ void cq_write(struct nic *nic, struct completion_queue *cq, struct cqe *cqe)
     memcpy(bytes, &cqe->fields, sizeof(bytes));
     bytes[63] =
         (uint8_t)(cqe->opcode << 4 | place_inline(cq, cqe, bytes) | cq_owner(cq, cq->producer));
+    if (nic_has_quirk(nic, QUIRK_COMPLETION_RING)) {
+        bytes[63] &= (uint8_t)~MLX5_CQE_OWNER_MASK;
+    }
     if (!cq_put(cq, cq->producer, bytes)) {
         cq_overrun(nic, cq); /* the program took the memory away, so nothing can be told there */
         return;
@@ -197,11 +203,18 @@ void cq_write_error(struct nic *nic, struct queue_pair *qp, bool requester, uint
     fields->vendor_err_synd = vendor_syndrome(syndrome);
     fields->syndrome = syndrome;
     fields->s_wqe_opcode_qpn = htobe32((uint32_t)opcode << 24 | qp->number);
+    if (nic_has_quirk(nic, QUIRK_ERROR_COMPLETION) && requester &&
+        syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR) {
+        wqe_counter++;
+    }
     fields->wqe_counter = htobe16(wqe_counter);
     struct completion_queue *cq =
         requester ? qp->send_queue_completions : qp->receive_queue_completions;
     if (cq) {
         cq_write(nic, cq, &cqe);
+        if (nic_has_quirk(nic, QUIRK_FLUSH_ROOM) && syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR) {
+            cq_write(nic, cq, &cqe);
+        }
     }
     if (requester) {
         qp->statistics->send_cqes++;
@@ -226,14 +239,14 @@ void cq_look_at_arm(struct nic *nic, struct completion_queue *cq)
     cq->arm_value = raw;
     uint32_t value = be32toh(raw);
     uint32_t consumer = value & INDEX_MASK;
-    cq->armed = true;
+    cq->armed = !nic_has_quirk(nic, QUIRK_ARM);
     cq->armed_solicited = value & ARM_SOLICITED;
     /* A completion between the program's last look and its arming fires at once, unless an event
      * has told of it already: programs arm before they poll what they were told of (PRM: CQ
      * context, last_notified_index). */
     uint32_t newest = cq->armed_solicited ? cq->last_solicited : cq->producer;
     uint32_t told = is_later(cq->last_notified, consumer) ? cq->last_notified : consumer;
-    if (is_later(newest, told)) {
+    if (is_later(newest, told) && !nic_has_quirk(nic, QUIRK_ARM_LATE)) {
         cq_fire(nic, cq);
     }
 }

@@ -176,6 +176,8 @@ void completer_receive(struct nic *nic, struct queue_pair *qp, const struct pack
                        const uint8_t *payload);
 /* Completes the messages that are done, oldest first. */
 void completer_complete(struct nic *nic, struct queue_pair *qp);
+/* Writes the completion of a message. */
+void completer_write(struct nic *nic, struct queue_pair *qp, const struct in_flight *m);
 void completer_timeout(struct nic *nic, struct queue_pair *qp);
 
 /* ---- responder.c ---- */
@@ -183,6 +185,12 @@ void responder_receive(struct nic *nic, struct queue_pair *qp, const struct pack
                        const uint8_t *payload);
 /* The expected packet fails, and the connection with it. `event`: EVENT_, or -1 for none. */
 void responder_break(struct nic *nic, struct queue_pair *qp, uint8_t aeth, int event);
+
+/* ---- late.c ---- */
+/* Has up to an MTU of data land in a while. */
+void late_write(struct nic *nic, uint8_t *to, const uint8_t *from, uint32_t bytes);
+void late_run(struct nic *nic);
+uint64_t late_due_ns(const struct nic *nic);
 
 /* ---- response.c: what a responder answers ---- */
 /* Acknowledges what has come. `wakes`: the peer is waiting for it. */

@@ -46,7 +46,9 @@ struct memory_key *key_find(struct nic *nic, uint32_t key)
         return NULL;
     }
     struct memory_key *found = at(nic, index);
-    return found->kind != KEY_FREE && found->key == key ? found : NULL;
+    const bool same =
+        found->key == key || (nic_has_quirk(nic, QUIRK_KEYS) && found->key >> 8 == index);
+    return found->kind != KEY_FREE && same ? found : NULL;
 }
 
 uint32_t key_access_of(uint8_t flags)
@@ -71,7 +73,8 @@ uint32_t key_access_of(uint8_t flags)
 static bool allows(struct nic *nic, const struct memory_key *k, uint64_t address, uint64_t bytes,
                    uint32_t access, uint32_t domain)
 {
-    if (!k || k->domain != domain || (k->access & access) != access) {
+    if (!k || (k->domain != domain && !nic_has_quirk(nic, QUIRK_DOMAINS)) ||
+        (k->access & access) != access) {
         return false;
     }
     if (k->kind == KEY_WINDOW && (!k->bound || !key_find(nic, k->region))) {

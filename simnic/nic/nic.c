@@ -304,6 +304,7 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
         return false;
     }
     nic->tracing = atomic_load_explicit(&nic->fabric->file->tracing, memory_order_relaxed);
+    late_run(nic);
     bool any = nic->searches && nic_search(nic);
     /* Else requests would take all that a port may send. Turn and turn about could go with its rhythm. */
     if (nic->owing.slow_rails && fault_roll(&nic->answers_first) & 1) {
@@ -313,7 +314,7 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
     any |= receive(nic);
     any |= give_answers(nic);
     run_timers(nic);
-    if (!list_empty(&nic->holding)) {
+    if (!list_empty(&nic->holding) && !nic_has_quirk(nic, QUIRK_COMPRESSED_ALONE)) {
         compression_flush_all(nic);
     }
     return any;
@@ -341,6 +342,9 @@ uint64_t nic_deadline_ns(const struct nic *nic)
     if (nic->searches) {
         const uint64_t search_ns = nic_search_due_ns(nic);
         deadline = search_ns < deadline ? search_ns : deadline;
+    }
+    if (late_due_ns(nic) < deadline) {
+        deadline = late_due_ns(nic);
     }
     return delayed < deadline ? delayed : deadline;
 }

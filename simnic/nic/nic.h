@@ -337,6 +337,14 @@ struct doorbell_page {
     uint64_t search_due_ns; /* when; 0: that is not determined yet */
 };
 
+/* Data that lands late on purpose: late.c. */
+struct late_data {
+    uint8_t *to;
+    uint32_t bytes; /* 0: there is none */
+    uint64_t due_ns;
+    uint8_t bytes_held[4096];
+};
+
 /* As enum ibv_event_type. */
 enum nic_event {
     EVENT_CQ_ERR = 0,
@@ -389,6 +397,7 @@ struct nic {
     uint32_t rails_down;             /* as last told by events */
     uint32_t rails_unplugged;
     uint32_t fault_serial;
+    struct late_data late;
 };
 
 /* ---- nic.c: life and time ---- */

@@ -301,6 +301,11 @@ void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
         break;
     case STATE_SQE:
     case STATE_ERR:
+        if (nic_has_quirk(nic, QUIRK_SHARED_RECEIVES) && state == STATE_ERR && !qp->receive.taken &&
+            qp->shared_receive_queue) {
+            receive_take(nic, qp);
+            qp->receive.taken = false;
+        }
         qp->rings = true;
         qp->timer_ns = qp->wait_until_ns = 0;
         qp->ack_due = false;

@@ -87,7 +87,8 @@ static enum receive_result take_from_srq(struct nic *nic, struct queue_pair *qp)
         return RECEIVE_EMPTY; /* nobody can post any more */
     }
     uint16_t producer = (uint16_t)be32toh(raw);
-    if (producer == srq->taken) {
+    if (producer == srq->taken ||
+        (nic_has_quirk(nic, QUIRK_RECEIVE_RING) && producer < srq->taken)) {
         return RECEIVE_EMPTY;
     }
     const uint8_t *wqe = srq->buffer + ((size_t)srq->head << srq->entry_shift);

@@ -44,7 +44,7 @@ static bool admit(struct nic *nic, struct queue_pair *qp)
     if (qp->in_flight_tail - qp->in_flight_head == NIC_IN_FLIGHT) {
         return false;
     }
-    if (request->fence && qp->reads_in_flight) {
+    if (request->fence && qp->reads_in_flight && !nic_has_quirk(nic, QUIRK_FENCE)) {
         return false;
     }
     if (responds(request->opcode) && qp->reads_in_flight >= qp->attributes.max_reads &&
@@ -88,6 +88,9 @@ static bool admit(struct nic *nic, struct queue_pair *qp)
     qp->next_psn = (qp->next_psn + m->packets) & PSN_MASK;
     if (m->responds) {
         qp->reads_in_flight++;
+    } else if (nic_has_quirk(nic, QUIRK_SEND_ORDER) && qp->reads_in_flight > 0 && m->signalled) {
+        completer_write(nic, qp, m);
+        m->signalled = false;
     }
     return true;
 }
@@ -320,11 +323,19 @@ void requester_restart(struct nic *nic, struct queue_pair *qp)
     qp_activate(nic, qp);
 }
 
+static void write_flushed(struct nic *nic, struct queue_pair *qp, bool signalled, uint8_t opcode,
+                          uint16_t index)
+{
+    if (signalled || !nic_has_quirk(nic, QUIRK_FLUSH)) {
+        cq_write_error(nic, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, opcode, index);
+    }
+}
+
 void requester_flush_in_flight(struct nic *nic, struct queue_pair *qp)
 {
     while (qp->in_flight_head != qp->in_flight_tail) {
         const struct in_flight *m = qp_in_flight(qp, qp->in_flight_head++);
-        cq_write_error(nic, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, m->opcode, m->index);
+        write_flushed(nic, qp, m->signalled, m->opcode, m->index);
     }
     qp->in_flight_next = qp->in_flight_head;
     qp->sent_packets = qp->reads_in_flight = 0;
@@ -339,8 +350,7 @@ static void flush(struct nic *nic, struct queue_pair *qp)
     uint32_t available = (uint16_t)(qp->send_producer - qp->send_next);
     while (qp->send_blocks && available && available <= qp->send_blocks) {
         send_queue_fetch(nic, qp, qp->send_next, available);
-        cq_write_error(nic, qp, true, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->request.opcode,
-                       qp->send_next);
+        write_flushed(nic, qp, qp->request.signalled, qp->request.opcode, qp->send_next);
         uint32_t blocks = qp->request.blocks < available ? qp->request.blocks : available;
         qp->send_next = (uint16_t)(qp->send_next + blocks);
         available -= blocks;

@@ -200,6 +200,31 @@ static bool may_access(struct nic *nic, const struct queue_pair *qp, const struc
            key_translate_for_peer(nic, qp, packet->key, packet->address, &bytes, access);
 }
 
+/* Writes what a packet of a WRITE has brought; some quirks have it land otherwise. */
+static bool land(struct nic *nic, const struct queue_pair *qp, const struct form *form,
+                 const uint8_t *payload, uint32_t bytes)
+{
+    const bool late = form->immediate ? nic_has_quirk(nic, QUIRK_ORDER_OWN)
+                                      : nic_has_quirk(nic, QUIRK_ORDER_EARLIER);
+    const bool line = nic_has_quirk(nic, QUIRK_ORDER_LINE) && bytes == 64;
+    uint64_t whole = bytes;
+    uint8_t *to = late || line ? key_translate_for_peer(nic, qp, qp->write_key, qp->write_address,
+                                                        &whole, ACCESS_REMOTE_WRITE)
+                               : NULL;
+    if (to && whole == bytes && late) {
+        late_write(nic, to, payload, bytes);
+        return true;
+    }
+    if (to && whole == bytes) {
+        late_write(nic, to, payload, 56);
+        return dma_copy(to + 56, payload + 56, 8);
+    }
+    if (nic_has_quirk(nic, QUIRK_MTU) && form->last && bytes == qp_mtu_bytes(qp)) {
+        bytes--;
+    }
+    return key_write_for_peer(nic, qp, qp->write_key, qp->write_address, payload, bytes);
+}
+
 static bool execute_write(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
                           const struct form *form, const uint8_t *payload)
 {
@@ -224,8 +249,7 @@ static bool execute_write(struct nic *nic, struct queue_pair *qp, const struct p
         return false;
     }
     if (packet->payload_bytes) {
-        if (!key_write_for_peer(nic, qp, qp->write_key, qp->write_address, payload,
-                                packet->payload_bytes)) {
+        if (!land(nic, qp, form, payload, packet->payload_bytes)) {
             responder_break(nic, qp, AETH_NAK_REMOTE_ACCESS, EVENT_QP_ACCESS_ERR);
             return false;
         }
@@ -399,7 +423,7 @@ static void receive_unreliable(struct nic *nic, struct queue_pair *qp, const str
 void responder_receive(struct nic *nic, struct queue_pair *qp, const struct packet *packet,
                        const uint8_t *payload)
 {
-    if (!qp_receives(qp)) {
+    if (!qp_receives(qp) && !(qp->state == STATE_ERR && nic_has_quirk(nic, QUIRK_CLOSED))) {
         return;
     }
     if (packet->operation >= PACKET_OPERATION_COUNT || packet->payload_bytes > RAIL_MTU_BYTES) {

@@ -69,4 +69,17 @@ void check_wqe_pieces(const struct subject *subject, struct outcome *outcome);
 void check_wqe_atomic(const struct subject *subject, struct outcome *outcome);
 void check_wqe_window(const struct subject *subject, struct outcome *outcome);
 
+/* rings.c */
+void check_completion_ring(const struct subject *subject, struct outcome *outcome);
+
+/* completions.c */
+void check_flush_room(const struct subject *subject, struct outcome *outcome);
+void check_compressed_receives(const struct subject *subject, struct outcome *outcome);
+void check_compressed_sends(const struct subject *subject, struct outcome *outcome);
+void check_compressed_alone(const struct subject *subject, struct outcome *outcome);
+
+/* receives.c */
+void check_shared_receives(const struct subject *subject, struct outcome *outcome);
+void check_not_ready(const struct subject *subject, struct outcome *outcome);
+
 #endif

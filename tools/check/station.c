@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#define PART_BYTES 1024u
 #define SEED 0x2545f4914f6cdd1du
 
 struct nic_options station_options(void)
@@ -57,17 +58,21 @@ static bool enroll(struct nic *nic, uint8_t *memory, struct nic_keys *keys, stru
     return status == CRPC_OK || fails(outcome, "%s", error.message);
 }
 
-static bool connect_to(struct nic_queue_pair *one, const struct nic_queue_pair *other,
-                       const struct nic_transport *transport, struct outcome *outcome)
+static bool connect_to(const struct station *station, struct nic_queue_pair *one,
+                       const struct nic_queue_pair *other, struct outcome *outcome)
 {
     struct nic_address address;
     crpc_error error = {.struct_size = sizeof(error)};
     other->operations->queue_pair_address(other, &address);
+    if (station->mtu_code) {
+        address.mtu_code = station->mtu_code;
+    }
     if (address.link != one->nic->link) {
         return not_here(outcome, "%s and %s have different links", one->nic->device,
                         other->nic->device);
     }
-    int32_t status = one->operations->queue_pair_connect(one, &address, transport, &error);
+    int32_t status =
+        one->operations->queue_pair_connect(one, &address, &station->transport, &error);
     return status == CRPC_OK || fails(outcome, "cannot connect: %s", error.message);
 }
 
@@ -101,8 +106,8 @@ bool station_reconnect(struct station *station, struct outcome *outcome)
                                                     &error) != CRPC_OK) {
         return fails(outcome, "%s", error.message);
     }
-    return connect_to(station->sender, station->receiver, &station->transport, outcome) &&
-           connect_to(station->receiver, station->sender, &station->transport, outcome);
+    return connect_to(station, station->sender, station->receiver, outcome) &&
+           connect_to(station, station->receiver, station->sender, outcome);
 }
 
 bool station_make_peer(struct station *station, struct nic_queue_pair *other,
@@ -113,8 +118,7 @@ bool station_make_peer(struct station *station, struct nic_queue_pair *other,
             station->far, NULL, NULL, receives_of(station->far), peer, &error) != CRPC_OK) {
         return fails(outcome, "%s", error.message);
     }
-    return connect_to(other, *peer, &station->transport, outcome) &&
-           connect_to(*peer, other, &station->transport, outcome);
+    return connect_to(station, other, *peer, outcome) && connect_to(station, *peer, other, outcome);
 }
 
 bool station_open(struct station *station, const struct subject *subject,
@@ -191,14 +195,25 @@ struct nic_transfer station_transfer(const struct station *station, uint32_t fro
     };
 }
 
+/* From the end, which comes last, and fast: what was not there a moment ago may be there soon. */
 bool station_same(const struct station *station, uint32_t from, uint32_t to, uint32_t bytes,
                   const char *what, struct outcome *outcome)
 {
-    for (uint32_t i = 0; i < bytes; i++) {
-        if (station->source[from + i] != station->sink[to + i]) {
-            return fails(outcome, "%s: byte %u of %u is 0x%02x, and 0x%02x was sent", what, i,
-                         bytes, station->sink[to + i], station->source[from + i]);
+    const uint8_t *sent = station->source + from, *came = station->sink + to;
+    uint32_t end = bytes;
+    while (end > 0) {
+        const uint32_t part = end < PART_BYTES ? end : PART_BYTES;
+        uint8_t copy[PART_BYTES];
+        memcpy(copy, came + end - part, part);
+        if (memcmp(copy, sent + end - part, part) != 0) {
+            uint32_t at = 0;
+            while (copy[at] == sent[end - part + at]) {
+                at++;
+            }
+            return fails(outcome, "%s: byte %u of %u was 0x%02x, not 0x%02x", what, end - part + at,
+                         bytes, copy[at], sent[end - part + at]);
         }
+        end -= part;
     }
     return true;
 }

@@ -17,6 +17,7 @@ struct station {
     struct nic_transport transport;
     uint8_t *source, *sink; /* memory of near and far: peers of either may do anything with it */
     struct nic_keys source_keys, sink_keys;
+    uint8_t mtu_code; /* of the path, if it is less than the port's; 0 = the port's */
     bool memory_borrowed;
     bool keep_receives_used;                          /* the far side posts none again */
     uint32_t arrived;                                 /* receives that completed */
@@ -72,7 +73,8 @@ const struct nic_completion *station_arrival(const struct station *station, uint
 /* What an error means, in words. */
 const char *station_error_name(uint8_t status);
 
-/* Fails unless the far memory has, from `to` on, what the near one has from `from` on. */
+/* Fails unless the far memory has, from `to` on, what the near one has from `from` on. Of a READ it is the other way round, and
+ * what is said of bytes, too. */
 bool station_same(const struct station *station, uint32_t from, uint32_t to, uint32_t bytes,
                   const char *what, struct outcome *outcome);
 
@@ -84,5 +86,30 @@ void check_doorbell_several(struct station *station, struct outcome *outcome);
 void check_doorbell_shared(struct station *station, struct outcome *outcome);
 void check_blueflame(struct station *station, struct outcome *outcome);
 void check_blueflame_several(struct station *station, struct outcome *outcome);
+
+/* rings.c */
+void check_send_ring(struct station *station, struct outcome *outcome);
+void check_completion_counter(struct station *station, struct outcome *outcome);
+void check_receive_ring(struct station *station, struct outcome *outcome);
+
+/* completions.c */
+void check_send_order(struct station *station, struct outcome *outcome);
+void check_error_completion(struct station *station, struct outcome *outcome);
+void check_flush(struct station *station, struct outcome *outcome);
+void check_arm(struct station *station, struct outcome *outcome);
+void check_arm_late(struct station *station, struct outcome *outcome);
+
+/* ordering.c */
+void check_order_own(struct station *station, struct outcome *outcome);
+void check_order_earlier(struct station *station, struct outcome *outcome);
+void check_order_line(struct station *station, struct outcome *outcome);
+void check_fence(struct station *station, struct outcome *outcome);
+
+/* fabric.c */
+void check_mtu(struct station *station, struct outcome *outcome);
+void check_retry(struct station *station, struct outcome *outcome);
+void check_keys(struct station *station, struct outcome *outcome);
+void check_domains(struct station *station, struct outcome *outcome);
+void check_closed(struct station *station, struct outcome *outcome);
 
 #endif

@@ -1,28 +1,9 @@
 #!/usr/bin/env bash
-# check_test.sh CHECK SOURCE_ROOT: copyrpc-check on simnic: every check passes on a device that does as drivers expect, and each fails on
-# one that breaks what it is about, and says so. Prints TAP.
+# check_test.sh CHECK SOURCE_ROOT: copyrpc-check on simnic, which does as drivers expect: every check passes; and its report and its
+# options. check_quirks_test.sh is about devices that break what is checked. Prints TAP.
 check=$1 root=$2
 . "$(dirname "$0")/tap.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"; "$TEST_SIMNIC" ctl fault none' EXIT
-export XDG_STATE_HOME=$work/state
-quirk() { "$TEST_SIMNIC" ctl fault "$1"; }
-# What may be not here on simnic, which has neither a GPU nor another host.
-may_lack=" dma-buf "
-
-json() { python3 -c "import json; r = json.load(open('$work/json')); c = {x['check']: x for x in r['checks']}; assert $1, r"; }
-ends_with() { # STATUS COMMAND...
-    local status=$1 output
-    shift
-    output=$(timeout 300 "$@" 2>&1)
-    [ $? = "$status" ] || { printf '%s\n' "$output"; return 1; }
-}
-complains() { # WORDS COMMAND...
-    local words=$1 output
-    shift
-    output=$("$@" 2>&1)
-    [ $? = 2 ] && grep -qF -- "$words" <<< "$output" || { printf '%s\n' "$output"; return 1; }
-}
+. "$(dirname "$0")/check.sh"
 
 names=$("$check" --list | cut -d' ' -f1)
 check "each check has a quirk of simnic, and each quirk a check" [ "$(sort <<< "$names")" = "$(sed -n 's/^ *Q([A-Z_0-9]*, "\([a-z0-9-]*\)").*/\1/p' "$root/simnic/fabric/quirk.h" | sort)" ]
@@ -34,14 +15,6 @@ check "nothing is left out but what simnic lacks" json "[n for n, x in c.items()
 check "the report says of which device and versions it is" json "r['devices'][0]['device'] == 'mlx5_0' and len(r['devices']) == 2 and r['firmware'] and r['kernel'] and r['libmlx5'].startswith('libmlx5.so') and r['copyrpc']"
 check "the report has nothing else, such as who and where" json "set(r) == set('report format devices driver firmware kernel libmlx5 copyrpc quick hunt_seconds checks'.split()) and {k for d in r['devices'] for k in d} == set('device link mtu_bytes link_mbps vendor_id vendor_part_id active'.split())"
 check "no GUID, GID or address is in it" bash -c "! grep -v libmlx5 '$work/json' | grep -E '[0-9a-f]{4}:[0-9a-f]{4}|[0-9a-f]{16}|[0-9]+(\.[0-9]+){3}'"
-
-for name in $names; do
-    case $may_lack in *" $name "*) continue ;; esac
-    check "$name: simnic breaks it" quirk "quirk=$name"
-    check "$name: is found to fail" ends_with 1 "$check" --quick --patience 1 --only "$name" --json "$work/json" mlx5_0 mlx5_1
-    check "$name: and nothing else was tried" json "list(c) == ['$name'] and c['$name']['verdict'] == 'FAILED' and c['$name']['seen']"
-done
-check "simnic does as drivers expect" quirk none
 
 check "a device that is not there" complains "there is no device 'mlx5_9'" "$check" mlx5_9
 check "a check that is not there" complains "there is no check 'nothing': see --list" "$check" --only nothing

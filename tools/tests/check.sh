@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# check.sh: what the tests of copyrpc-check share. Needs tap.sh and $TEST_SIMNIC.
+# shellcheck disable=SC2034 # the tests use them
+work=$(mktemp -d)
+trap 'rm -rf "$work"; "$TEST_SIMNIC" ctl fault none' EXIT
+export XDG_STATE_HOME=$work/state
+quirk() { "$TEST_SIMNIC" ctl fault "$1"; }
+# What may be not here on simnic, which has neither a GPU nor another host.
+may_lack=" dma-buf "
+
+json() { python3 -c "import json; r = json.load(open('$work/json')); c = {x['check']: x for x in r['checks']}; assert $1, r"; }
+ends_with() { # STATUS COMMAND...
+    local status=$1 output
+    shift
+    output=$(timeout 300 "$@" 2>&1)
+    [ $? = "$status" ] || { printf '%s\n' "$output"; return 1; }
+}
+complains() { # WORDS COMMAND...
+    local words=$1 output
+    shift
+    output=$("$@" 2>&1)
+    if [ $? != 2 ] || ! grep -qF -- "$words" <<< "$output"; then
+        printf "%s\n" "$output"
+        return 1
+    fi
+}
