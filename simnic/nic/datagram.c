@@ -213,6 +213,9 @@ void datagram_receive(struct nic *nic, struct queue_pair *qp, const struct packe
     cqe.fields.imm_inval_pkey = immediate ? packet->immediate : htobe32(packet->partition);
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
     put_way(nic, packet, payload, &cqe.fields);
+    if (nic_has_quirk(nic, QUIRK_WQE_DATAGRAM)) {
+        cqe.fields.flags_rqpn &= htobe32(0xff000000);
+    }
     cqe.fields.wqe_counter = htobe16(qp->receive.index);
     qp->statistics->receive_cqes++;
     qp->statistics->bytes_received += packet->payload_bytes - header_bytes;

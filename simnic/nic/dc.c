@@ -60,7 +60,9 @@ bool dc_connect(struct nic *nic, struct queue_pair *qp)
     qp->destination_rail =
         qp_rail_reached(nic, qp, &a->way); /* if there is none, the retries run out */
     qp_tell_path_of_request(nic, qp);
-    qp->dc_access_key = request->access_key;
+    if (!nic_has_quirk(nic, QUIRK_DYNAMIC) || qp->dc_connection == 0) {
+        qp->dc_access_key = request->access_key;
+    }
     qp->dc_first_psn = qp->next_psn;
     /* The number is the time, which all processes share. So it grows even if another process gets
      * the QPN. */

@@ -96,7 +96,11 @@ uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t
         return NULL;
     }
     if (k->kind != KEY_INDIRECT) {
-        return (uint8_t *)(uintptr_t)(k->start + (address - k->address));
+        uint64_t at = address - k->address;
+        if (nic_has_quirk(nic, QUIRK_DMA_BUF) && k->start != k->address && at >= 64) {
+            at -= 64;
+        }
+        return (uint8_t *)(uintptr_t)(k->start + at);
     }
     /* Pieces are of regions. To write, each must let the NIC write. */
     const uint32_t writing = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;

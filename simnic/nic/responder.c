@@ -111,6 +111,9 @@ static void write_completion(struct nic *nic, struct queue_pair *qp, const struc
     }
     cqe.fields.byte_cnt = htobe32(qp->offset);
     cqe.fields.imm_inval_pkey = form->invalidate ? htobe32(packet->immediate) : packet->immediate;
+    if (nic_has_quirk(nic, QUIRK_WQE_SEND) && form->kind == KIND_SEND && form->immediate) {
+        cqe.fields.imm_inval_pkey = 0;
+    }
     cqe.fields.sop_drop_qpn = htobe32(qp->number);
     cqe.fields.flags_rqpn = htobe32(packet->source_qpn & 0xffffff);
     cqe.fields.wqe_counter = htobe16(qp->receive.index);
@@ -125,10 +128,12 @@ static void write_completion(struct nic *nic, struct queue_pair *qp, const struc
 }
 
 /* Small messages of one packet go into the CQE, if the QP was created so. */
-static bool goes_into_cqe(const struct queue_pair *qp, const struct form *form, uint32_t bytes)
+static bool goes_into_cqe(const struct nic *nic, const struct queue_pair *qp,
+                          const struct form *form, uint32_t bytes)
 {
-    if (!qp->scatter_to_cqe || !form->first || !form->last || bytes == 0 ||
-        qp->tag_kind == TAG_MATCHED || qp->tag_kind == TAG_SOFTWARE) {
+    const bool wanted = qp->scatter_to_cqe || nic_has_quirk(nic, QUIRK_SCATTER_TO_CQE);
+    if (!wanted || !form->first || !form->last || bytes == 0 || qp->tag_kind == TAG_MATCHED ||
+        qp->tag_kind == TAG_SOFTWARE) {
         return false;
     }
     return bytes <= cq_inline_bytes(qp->receive_queue_completions);
@@ -170,7 +175,7 @@ static bool execute_send(struct nic *nic, struct queue_pair *qp, const struct pa
             bytes -= (uint32_t)sizeof(struct ibv_tmh);
         }
     }
-    bool into_cqe = goes_into_cqe(qp, form, bytes) && bytes <= qp->receive.capacity;
+    bool into_cqe = goes_into_cqe(nic, qp, form, bytes) && bytes <= qp->receive.capacity;
     uint8_t syndrome = 0;
     if (!into_cqe) {
         syndrome = receive_scatter(nic, qp, qp->offset, payload, bytes);

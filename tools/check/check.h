@@ -82,4 +82,12 @@ void check_compressed_alone(const struct subject *subject, struct outcome *outco
 void check_shared_receives(const struct subject *subject, struct outcome *outcome);
 void check_not_ready(const struct subject *subject, struct outcome *outcome);
 
+/* queues.c */
+void check_wqe_send(const struct subject *subject, struct outcome *outcome);
+void check_wqe_datagram(const struct subject *subject, struct outcome *outcome);
+void check_scatter_to_cqe(const struct subject *subject, struct outcome *outcome);
+
+/* dynamic.c */
+void check_dynamic(const struct subject *subject, struct outcome *outcome);
+
 #endif

@@ -23,6 +23,8 @@ const struct check checks[] = {
     {"wqe-atomic", "atomics are what libmlx5 makes of them", true, NULL, check_wqe_atomic},
     {"wqe-window", "binds and invalidates of windows are what libmlx5 makes of them", true, NULL,
      check_wqe_window},
+    {"wqe-send", "SENDs are what libmlx5 makes of them", true, NULL, check_wqe_send},
+    {"wqe-datagram", "datagrams are what libmlx5 makes of them", true, NULL, check_wqe_datagram},
     {"send-ring", "a send queue goes round its ring and its 16-bit counter", true, check_send_ring,
      NULL},
     {"completion-ring", "the owner bit of completions changes with each round of their ring", true,
@@ -49,6 +51,8 @@ const struct check checks[] = {
     {"shared-receives", "a queue pair that dies keeps no shared receive", false, NULL,
      check_shared_receives},
     {"not-ready", "who finds no receive waits for one", false, NULL, check_not_ready},
+    {"scatter-to-cqe", "short messages come into memory, not into completions, if asked so", true,
+     NULL, check_scatter_to_cqe},
     {"order-own", "what a message brought is there when it completes", false, check_order_own,
      NULL},
     {"order-earlier", "what plain WRITEs brought is there when a later message completes", false,
@@ -61,6 +65,8 @@ const struct check checks[] = {
     {"domains", "a peer reaches no memory of another protection domain", false, check_domains,
      NULL},
     {"closed", "nobody writes over a queue pair that has failed", false, check_closed, NULL},
+    {"dynamic", "one DCI sends to several DCTs, each with its key", true, NULL, check_dynamic},
+    {"dma-buf", "memory of a GPU is read and written by its dma-buf", false, check_dma_buf, NULL},
 };
 const uint32_t check_count = sizeof(checks) / sizeof(checks[0]);
 

@@ -76,6 +76,12 @@ static bool connect_to(const struct station *station, struct nic_queue_pair *one
     return status == CRPC_OK || fails(outcome, "cannot connect: %s", error.message);
 }
 
+bool station_connect(const struct station *station, struct nic_queue_pair *one,
+                     struct nic_queue_pair *other, struct outcome *outcome)
+{
+    return connect_to(station, one, other, outcome) && connect_to(station, other, one, outcome);
+}
+
 static void destroy_pair(struct station *station)
 {
     if (station->sender) {
@@ -106,8 +112,7 @@ bool station_reconnect(struct station *station, struct outcome *outcome)
                                                     &error) != CRPC_OK) {
         return fails(outcome, "%s", error.message);
     }
-    return connect_to(station, station->sender, station->receiver, outcome) &&
-           connect_to(station, station->receiver, station->sender, outcome);
+    return station_connect(station, station->sender, station->receiver, outcome);
 }
 
 bool station_make_peer(struct station *station, struct nic_queue_pair *other,
@@ -118,7 +123,7 @@ bool station_make_peer(struct station *station, struct nic_queue_pair *other,
             station->far, NULL, NULL, receives_of(station->far), peer, &error) != CRPC_OK) {
         return fails(outcome, "%s", error.message);
     }
-    return connect_to(station, other, *peer, outcome) && connect_to(station, *peer, other, outcome);
+    return station_connect(station, other, *peer, outcome);
 }
 
 bool station_open(struct station *station, const struct subject *subject,

@@ -46,6 +46,10 @@ void station_close(struct station *station);
 /* Makes both queue pairs anew, for instance after they have failed. */
 bool station_reconnect(struct station *station, struct outcome *outcome);
 
+/* Connects a queue pair of the near side with one of the far side, as the station's transport says. */
+bool station_connect(const struct station *station, struct nic_queue_pair *one,
+                     struct nic_queue_pair *other, struct outcome *outcome);
+
 /* Connects another queue pair of the near side to a new one of the far side, which the caller destroys. */
 bool station_make_peer(struct station *station, struct nic_queue_pair *other,
                        struct nic_queue_pair **peer, struct outcome *outcome);
@@ -111,5 +115,8 @@ void check_retry(struct station *station, struct outcome *outcome);
 void check_keys(struct station *station, struct outcome *outcome);
 void check_domains(struct station *station, struct outcome *outcome);
 void check_closed(struct station *station, struct outcome *outcome);
+
+/* memory.c */
+void check_dma_buf(struct station *station, struct outcome *outcome);
 
 #endif
