@@ -8,46 +8,49 @@
 #include <stdint.h>
 
 /* clang-format off */
-#define QUIRKS(Q)                                                                                                    \
-    Q(DOORBELL, "doorbell")                       /* a WQE that was not pushed is not executed */                    \
-    Q(DOORBELL_SEVERAL, "doorbell-several")       /* of several WQEs of a doorbell, the last waits */                \
-    Q(DOORBELL_SHARED, "doorbell-shared")         /* a doorbell after one of another QP is lost */                   \
-    Q(BLUEFLAME, "blueflame")                     /* of a push, all but the first 64 bytes are stale */              \
-    Q(BLUEFLAME_SEVERAL, "blueflame-several")     /* the second WQE of a push is dropped */                          \
-    Q(WQE_WRITE, "wqe-write")                     /* of an odd number of bytes in a WQE, the last is wrong */        \
-    Q(WQE_READ, "wqe-read")                       /* of an odd number of bytes, the last one is not written */       \
-    Q(WQE_PIECES, "wqe-pieces")                   /* a third piece is taken for the second */                        \
-    Q(WQE_ATOMIC, "wqe-atomic")                   /* COMPARE_SWAP looks at the lower half alone */                   \
-    Q(WQE_WINDOW, "wqe-window")                   /* the end of a window is not minded */                            \
-    Q(WQE_SEND, "wqe-send")                       /* a SEND loses its immediate */                                   \
-    Q(WQE_DATAGRAM, "wqe-datagram")               /* nobody knows who has sent a datagram */                         \
-    Q(SEND_RING, "send-ring")                     /* a completion has 15 bits of a WQE's index */                    \
-    Q(COMPLETION_RING, "completion-ring")         /* the owner bit stays as it was in the first round */             \
-    Q(COMPLETION_COUNTER, "completion-counter")   /* 16 bits of the consumer index are taken */                      \
-    Q(RECEIVE_RING, "receive-ring")               /* the counter of an SRQ is expected to grow for ever */           \
-    Q(SEND_ORDER, "send-order")                   /* a WRITE behind a READ completes before it */                    \
-    Q(ERROR_COMPLETION, "error-completion")       /* an error names the WQE behind */                                \
-    Q(FLUSH, "flush")                             /* WQEs that were not signaled are flushed in silence */           \
-    Q(FLUSH_ROOM, "flush-room")                   /* flushed WQEs have two completions */                            \
-    Q(COMPRESSED_RECEIVES, "compressed-receives") /* messages with other immediates are taken for alike */           \
-    Q(COMPRESSED_SENDS, "compressed-sends")       /* all mini CQEs have the counter of the first */                  \
-    Q(COMPRESSED_ALONE, "compressed-alone")       /* completions wait until their block is full */                   \
-    Q(ARM, "arm")                                 /* no queue is armed */                                            \
-    Q(ARM_LATE, "arm-late")                       /* a completion before the arming is forgotten */                  \
-    Q(SHARED_RECEIVES, "shared-receives")         /* a QP that fails takes a receive of its SRQ with it */           \
-    Q(NOT_READY, "not-ready")                     /* 7 tries without a receive are as finite as others */            \
-    Q(SCATTER_TO_CQE, "scatter-to-cqe")           /* short messages go into completions, though they should not */   \
-    Q(ORDER_OWN, "order-own")                     /* a message completes before its data has landed */               \
-    Q(ORDER_EARLIER, "order-earlier")             /* plain WRITEs land late */                                       \
-    Q(ORDER_LINE, "order-line")                   /* the last 8 bytes of 64 land first */                            \
-    Q(FENCE, "fence")                             /* fences are not minded */                                        \
-    Q(MTU, "mtu")                                 /* a full packet that ends a message loses its last byte */        \
-    Q(RETRY, "retry")                             /* nobody gives up */                                              \
-    Q(KEYS, "keys")                               /* the variant of a key is not minded */                           \
-    Q(DOMAINS, "domains")                         /* the protection domain of a key is not minded */                 \
-    Q(CLOSED, "closed")                           /* a QP in error goes on receiving */                              \
-    Q(DYNAMIC, "dynamic")                         /* a DCI goes on with the key of its first target */               \
-    Q(DMA_BUF, "dma-buf")                         /* memory at another address than the program's is 64 bytes off */
+#define QUIRKS(Q)                                                                                                      \
+    Q(DOORBELL, "doorbell")                       /* a WQE that was not pushed is not executed */                      \
+    Q(DOORBELL_SEVERAL, "doorbell-several")       /* of several WQEs of a doorbell, the last waits */                  \
+    Q(DOORBELL_SHARED, "doorbell-shared")         /* a doorbell after one of another QP is lost */                     \
+    Q(BLUEFLAME, "blueflame")                     /* of a push, all but the first 64 bytes are stale */                \
+    Q(BLUEFLAME_SEVERAL, "blueflame-several")     /* the second WQE of a push is dropped */                            \
+    Q(WQE_WRITE, "wqe-write")                     /* of an odd number of bytes in a WQE, the last is wrong */          \
+    Q(WQE_READ, "wqe-read")                       /* of an odd number of bytes, the last one is not written */         \
+    Q(WQE_PIECES, "wqe-pieces")                   /* a third piece is taken for the second */                          \
+    Q(WQE_ATOMIC, "wqe-atomic")                   /* COMPARE_SWAP looks at the lower half alone */                     \
+    Q(WQE_WINDOW, "wqe-window")                   /* the end of a window is not minded */                              \
+    Q(WQE_SEND, "wqe-send")                       /* a SEND loses its immediate */                                     \
+    Q(WQE_DATAGRAM, "wqe-datagram")               /* nobody knows who has sent a datagram */                           \
+    Q(SEND_RING, "send-ring")                     /* a completion has 15 bits of a WQE's index */                      \
+    Q(COMPLETION_RING, "completion-ring")         /* the owner bit stays as it was in the first round */               \
+    Q(COMPLETION_COUNTER, "completion-counter")   /* 16 bits of the consumer index are taken */                        \
+    Q(RECEIVE_RING, "receive-ring")               /* the counter of an SRQ is expected to grow for ever */             \
+    Q(SEND_ORDER, "send-order")                   /* a WRITE behind a READ completes before it */                      \
+    Q(ERROR_COMPLETION, "error-completion")       /* an error names the WQE behind */                                  \
+    Q(FLUSH, "flush")                             /* WQEs that were not signaled are flushed in silence */             \
+    Q(FLUSH_ROOM, "flush-room")                   /* flushed WQEs have two completions */                              \
+    Q(COMPRESSED_RECEIVES, "compressed-receives") /* messages with other immediates are taken for alike */             \
+    Q(COMPRESSED_SENDS, "compressed-sends")       /* all mini CQEs have the counter of the first */                    \
+    Q(COMPRESSED_ALONE, "compressed-alone")       /* completions wait until their block is full */                     \
+    Q(ARM, "arm")                                 /* no queue is armed */                                              \
+    Q(ARM_LATE, "arm-late")                       /* a completion before the arming is forgotten */                    \
+    Q(SHARED_RECEIVES, "shared-receives")         /* a QP that fails takes a receive of its SRQ with it */             \
+    Q(NOT_READY, "not-ready")                     /* 7 tries without a receive are as finite as others */              \
+    Q(SCATTER_TO_CQE, "scatter-to-cqe")           /* short messages go into completions, though they should not */     \
+    Q(ORDER_OWN, "order-own")                     /* a message completes before its data has landed */                 \
+    Q(ORDER_EARLIER, "order-earlier")             /* plain WRITEs land late */                                         \
+    Q(ORDER_LINE, "order-line")                   /* the last 8 bytes of 64 land first */                              \
+    Q(FENCE, "fence")                             /* fences are not minded */                                          \
+    Q(MTU, "mtu")                                 /* a full packet that ends a message loses its last byte */          \
+    Q(RETRY, "retry")                             /* nobody gives up */                                                \
+    Q(KEYS, "keys")                               /* the variant of a key is not minded */                             \
+    Q(DOMAINS, "domains")                         /* the protection domain of a key is not minded */                   \
+    Q(CLOSED, "closed")                           /* a QP in error goes on receiving */                                \
+    Q(DYNAMIC, "dynamic")                         /* a DCI goes on with the key of its first target */                 \
+    Q(DMA_BUF, "dma-buf")                         /* memory at another address than the program's is 64 bytes off */   \
+    Q(CALLS, "calls")                             /* of a message with immediate of 1 KiB and more, a byte is wrong */ \
+    Q(CHANNELS, "channels")                       /* in the middle of a WRITE of several packets, a byte is wrong */   \
+    Q(RAILS, "rails")                             /* the same at rail 1 alone */
 /* clang-format on */
 
 enum quirk {

@@ -227,7 +227,14 @@ static bool land(struct nic *nic, const struct queue_pair *qp, const struct form
     if (nic_has_quirk(nic, QUIRK_MTU) && form->last && bytes == qp_mtu_bytes(qp)) {
         bytes--;
     }
-    return key_write_for_peer(nic, qp, qp->write_key, qp->write_address, payload, bytes);
+    const bool middle = !form->first && !form->last;
+    const bool wrong = (nic_has_quirk(nic, QUIRK_CALLS) && form->immediate && bytes >= 1024) ||
+                       (nic_has_quirk(nic, QUIRK_CHANNELS) && middle) ||
+                       (nic_has_quirk(nic, QUIRK_RAILS) && middle && qp->rail == 1);
+    const uint8_t changed = wrong ? payload[bytes / 2] ^ 1 : 0;
+    return key_write_for_peer(nic, qp, qp->write_key, qp->write_address, payload, bytes) &&
+           (!wrong ||
+            key_write_for_peer(nic, qp, qp->write_key, qp->write_address + bytes / 2, &changed, 1));
 }
 
 static bool execute_write(struct nic *nic, struct queue_pair *qp, const struct packet *packet,

@@ -90,4 +90,9 @@ void check_scatter_to_cqe(const struct subject *subject, struct outcome *outcome
 /* dynamic.c */
 void check_dynamic(const struct subject *subject, struct outcome *outcome);
 
+/* services.c */
+void check_calls(const struct subject *subject, struct outcome *outcome);
+void check_channels(const struct subject *subject, struct outcome *outcome);
+void check_rails(const struct subject *subject, struct outcome *outcome);
+
 #endif

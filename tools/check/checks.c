@@ -67,6 +67,9 @@ const struct check checks[] = {
     {"closed", "nobody writes over a queue pair that has failed", false, check_closed, NULL},
     {"dynamic", "one DCI sends to several DCTs, each with its key", true, NULL, check_dynamic},
     {"dma-buf", "memory of a GPU is read and written by its dma-buf", false, check_dma_buf, NULL},
+    {"calls", "calls and their replies come whole", false, NULL, check_calls},
+    {"channels", "messages of channels come whole", false, NULL, check_channels},
+    {"rails", "messages that two rails share come whole", false, NULL, check_rails},
 };
 const uint32_t check_count = sizeof(checks) / sizeof(checks[0]);
 
