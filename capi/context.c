@@ -179,6 +179,13 @@ bool context_compresses_receives(void)
     return wanted && strcmp(wanted, "1") == 0;
 }
 
+void context_tell_left_out(struct crpc_context *context, const struct nic *nic)
+{
+    if (nic->left_out[0]) {
+        log_write(&context->log, CRPC_LOG_WARNING, "%s", nic->left_out);
+    }
+}
+
 /* Blobs work all the same: what needs rdma_cm will say that it is missing. */
 void context_open_cm(struct crpc_context *context, struct nic *const *nics, uint32_t nic_count,
                      struct cm **cm)
@@ -233,6 +240,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
                         uint32_t driver, crpc_error *error)
 {
     struct nic_options wanted = {
+        .automatic = driver == CRPC_DRIVER_AUTO,
         .port = options->port,
         .gid_index_given = options->flags & CRPC_CONTEXT_GID_INDEX,
         .gid_index = options->gid_index,
@@ -259,6 +267,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
     if (options->device[0] == '\0') {
         tell_passed_over(context, options);
     }
+    context_tell_left_out(context, context->nic);
     context_open_cm(context, &context->nic, 1, &context->cm);
     return CRPC_OK;
 }

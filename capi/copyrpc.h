@@ -352,7 +352,9 @@ typedef struct crpc_context_options {
     uint32_t rail_queue_pairs_max;
 } crpc_context_options;
 
-/* Opens a device and creates its queues. `options` may be NULL. The call starts a thread (with
+/* Opens a device and creates its queues. `options` may be NULL. With CRPC_DRIVER_AUTO, what
+ * copyrpc-check has found to fail on the device is left out, and the log says so (docs/hardware.md).
+ * The call starts a thread (with
  * rails, two) that receives the events of rdma_cm and of the devices. The thread blocks all signals.
  * If the system has no rdma_cm, connections need blobs.
  * Some environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to

@@ -75,9 +75,10 @@ static int32_t take_name(const struct crpc_context *context, const crpc_context_
 /* ---- Opening one ----------------------------------------------------------------------------- */
 
 static struct nic_options nic_options_of(const struct rail_choice *choice,
-                                         const crpc_context_options *options)
+                                         const crpc_context_options *options, bool automatic)
 {
     struct nic_options wanted = {
+        .automatic = automatic,
         .port = choice->port,
         .gid_index_given = choice->gid_index_given,
         .gid_index = choice->gid_index,
@@ -100,7 +101,7 @@ static struct nic_options nic_options_of(const struct rail_choice *choice,
 static int32_t open_rail(struct crpc_context *context, const struct rail_choice *choice,
                          const crpc_context_options *options, crpc_error *error)
 {
-    struct nic_options wanted = nic_options_of(choice, options);
+    struct nic_options wanted = nic_options_of(choice, options, context->nic->automatic);
     crpc_error failure = {0};
     struct nic *nic;
     int32_t status = nic_open(choice->driver, &wanted, &nic, &failure);
@@ -111,6 +112,9 @@ static int32_t open_rail(struct crpc_context *context, const struct rail_choice 
             error->vendor_syndrome = failure.vendor_syndrome;
         }
         return status;
+    }
+    if (strcmp(nic->device, context->nic->device) != 0) {
+        context_tell_left_out(context, nic);
     }
     if (!nic->windows) {
         log_write(

@@ -156,6 +156,8 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
 struct nic_network context_network(const crpc_context_options *options);
 /* Returns true if the environment says that the devices may compress completions of receives, too. */
 bool context_compresses_receives(void);
+/* Logs what is left out of this nic, if anything is (nic->left_out). */
+void context_tell_left_out(struct crpc_context *context, const struct nic *nic);
 
 /* Starts the cm of the nics, which also watches their devices. If there is no rdma_cm, the cm only
  * watches, and a warning is logged. Sets *cm to NULL if a nic has no device or there is no thread. */

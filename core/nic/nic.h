@@ -59,7 +59,9 @@ struct nic_network {
 
 struct nic_options {
     char device[64]; /* "" = the first with an active port */
-    uint32_t port;   /* 0 = the first active */
+    /* Nobody has named a driver: what copyrpc-check has found to fail on the device is left out (device/left_out.h). */
+    bool automatic;
+    uint32_t port; /* 0 = the first active */
     bool gid_index_given;
     uint32_t gid_index;
     uint32_t receive_depth;         /* requested; 0 = 16384; lowered to the device's limit */
@@ -468,6 +470,8 @@ struct nic {
     uint64_t receive_wqes;        /* ever posted */
     uint64_t completions;         /* ever polled */
     uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
+    bool automatic;               /* as in the options */
+    char left_out[800]; /* what is left out, and how to undo it, for the log; "" = nothing */
 };
 
 static inline bool nic_is_dynamic(const struct nic_queue_pair *queue_pair)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "nic/device/left_out.h"
 #include "nic/nic.h"
 
 enum verdict {
@@ -41,6 +42,7 @@ struct check {
     const char *name;    /* also of the quirk of simnic that breaks it */
     const char *assumed; /* what has to be true, in one line */
     bool direct;         /* it is about the mlx5 driver */
+    uint32_t feature;    /* LEFT_OUT_*: what can be left out if it fails; 0 = nothing */
     /* What checks it: with a station that is open, or from scratch. */
     void (*body)(struct station *station, struct outcome *outcome);
     void (*run)(const struct subject *subject, struct outcome *outcome);

@@ -7,9 +7,11 @@
 
 #include <copyrpc.h>
 
+#include "../common/device.h"
 #include "../common/version.h"
 #include "base/clock.h"
 #include "check.h"
+#include "remember.h"
 #include "report.h"
 
 #define NAMES_MAX 64u
@@ -24,9 +26,10 @@ struct options {
     const char *report;
     bool list;
     bool hunt_given;
+    bool forget; /* nothing is remembered */
 };
 
-enum { KEY_LIST = 256, KEY_ONLY, KEY_JSON, KEY_SECONDS, KEY_QUICK, KEY_PATIENCE };
+enum { KEY_LIST = 256, KEY_ONLY, KEY_JSON, KEY_SECONDS, KEY_QUICK, KEY_PATIENCE, KEY_FORGET };
 
 static const struct argp_option option_table[] = {
     {"list", KEY_LIST, NULL, 0, "print the names of the checks and what each assumes", 0},
@@ -37,6 +40,8 @@ static const struct argp_option option_table[] = {
     {"quick", KEY_QUICK, NULL, 0, "some seconds in all: fewer rounds, shorter hunts", 0},
     {"patience", KEY_PATIENCE, "SECONDS", 0, "after which what has not completed never will (10)",
      0},
+    {"no-remember", KEY_FORGET, NULL, 0,
+     "do not write down what programs that name no driver should leave out", 0},
     {0}};
 
 /* ---- Options --------------------------------------------------------------------------------- */
@@ -103,6 +108,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case KEY_PATIENCE:
         options->subject.patience_ms =
             (uint32_t)(take_seconds(argument, state, "--patience") * 1000 + 0.5);
+        return 0;
+    case KEY_FORGET:
+        options->forget = true;
         return 0;
     case ARGP_KEY_ARG:
         take_device(argument, state);
@@ -175,17 +183,19 @@ static void list(void)
     }
 }
 
-static void print_head(FILE *out, const struct subject *subject, const struct versions *versions)
+static void print_head(FILE *out, const struct subject *subject,
+                       const struct left_out_subject *versions)
 {
     fprintf(out, "%s%s%s, firmware %s, Linux %s%s%s, copyrpc %s\n", subject->device[0],
             subject->devices > 1 ? " and " : "", subject->device[1], versions->firmware,
-            versions->kernel, versions->library[0] ? ", " : "", versions->library,
+            versions->kernel, versions->libmlx5[0] ? ", " : "", versions->libmlx5,
             versions->copyrpc);
 }
 
-/* Returns how many of each verdict there were in `counts`. */
-static void run(const struct options *options, FILE *out, json_t *report, uint32_t *counts)
+/* Counts the verdicts. Returns what can be left out because of checks that failed. */
+static uint32_t run(const struct options *options, FILE *out, json_t *report, uint32_t *counts)
 {
+    uint32_t left_out = 0;
     for (uint32_t i = 0; i < check_count; i++) {
         if (!is_wanted(options, &checks[i])) {
             continue;
@@ -195,10 +205,18 @@ static void run(const struct options *options, FILE *out, json_t *report, uint32
         check_run(&checks[i], &options->subject, &outcome);
         report_add(report, &checks[i], &outcome, clock_now_ns() - start_ns);
         counts[outcome.verdict]++;
+        left_out |= outcome.verdict == VERDICT_FAILED ? checks[i].feature : 0;
         fprintf(out, "%-8s  %-20s %s: %s\n", report_verdict(outcome.verdict), checks[i].name,
                 checks[i].assumed, outcome.seen);
         fflush(out);
     }
+    return left_out;
+}
+
+/* What can be left out of a device that no driver but verbs can use: nothing. */
+static uint32_t applies(const struct options *options)
+{
+    return options->subject.direct ? UINT32_MAX : 0;
 }
 
 static void print_summary(FILE *out, const uint32_t *counts)
@@ -234,16 +252,18 @@ int main(int argc, char **argv)
         return 2;
     }
     FILE *out = options.report && strcmp(options.report, "-") == 0 ? stderr : stdout;
-    struct versions versions;
-    report_versions(&options.subject, &versions);
+    struct left_out_subject versions = {0};
+    device_describe(options.subject.device[0], &versions);
     print_head(out, &options.subject, &versions);
     json_t *report = report_begin(&options.subject, &versions);
-    run(&options, out, report, counts);
+    const uint32_t left_out = run(&options, out, report, counts);
     print_summary(out, counts);
+    bool remembered = options.forget || remember(&options.subject, left_out & applies(&options),
+                                                 options.only_count == 0, out);
     if (options.report && !report_write(report, options.report)) {
         fprintf(stderr, "copyrpc-check: cannot write '%s': %s\n", options.report, strerror(errno));
         return 2;
     }
     json_decref(report);
-    return counts[VERDICT_FAILED] > 0 ? 1 : 0;
+    return !remembered ? 2 : counts[VERDICT_FAILED] > 0 ? 1 : 0;
 }

@@ -6,20 +6,8 @@
 
 #include "check.h"
 
-/* What the results are about: the device, and the versions of all that is between it and us. Nothing in it tells where
- * the device is: no address, GUID, serial number or name of a host. */
-struct versions {
-    char firmware[64];
-    char kernel[80];
-    char library
-        [80]; /* the file of libmlx5, which has its version in its name; "" = there is none */
-    char copyrpc[32];
-};
-
-void report_versions(const struct subject *subject, struct versions *versions);
-
-/* The caller owns what is returned. */
-json_t *report_begin(const struct subject *subject, const struct versions *versions);
+/* Nothing in it tells where the device is: no address, GUID, serial number or name of a host. The caller owns what is returned. */
+json_t *report_begin(const struct subject *subject, const struct left_out_subject *versions);
 void report_add(json_t *report, const struct check *check, const struct outcome *outcome,
                 uint64_t took_ns);
 /* Writes it. Returns false, with errno, if it cannot be. */

@@ -13,6 +13,7 @@
 #include "../common/text.h"
 #include "../common/version.h"
 #include "gids.h"
+#include "left_out.h"
 #include "rails.h"
 
 #define GIDS_MAX 64
@@ -85,6 +86,16 @@ static void print_device(const crpc_device_info *info)
         printf("  P_Key    0x%04x  (default)%s\n", info->partition_key,
                info->flags & CRPC_GRH_REQUIRED ? "; GRH required" : "");
     }
+    struct left_out found;
+    char text[LEFT_OUT_TEXT_BYTES];
+    if (left_out_find(info->name, &found)) {
+        if (found.features) {
+            printf("  left out %s: copyrpc-check found it to fail; delete %s to use it\n",
+                   left_out_text(found.features, text), found.path);
+        } else {
+            printf("  left out nothing: %s\n", found.ignored);
+        }
+    }
     for (uint32_t i = 0; i < count; i++) {
         printf("  GID %-4u %s %s%s\n", gids[i].index, gids[i].type, gids[i].text,
                gids[i].index == info->gid_index ? "  (default)" : "");
@@ -117,7 +128,7 @@ static void print_rails(const struct rails *rails)
         printf("  rail 1   none: no other card has an active port with the same link\n");
     }
     for (uint32_t i = 0; i < rails->left_out_count; i++) {
-        const struct left_out *port = &rails->left_out[i];
+        const struct port_left_out *port = &rails->left_out[i];
         printf("  not used %s port %u: %s\n", port->device, port->port, port->why);
     }
 }
@@ -144,10 +155,21 @@ static json_t *guid_json(const crpc_device_info *info)
                                    : json_null();
 }
 
+/* null: nothing is left out. */
+static json_t *left_out_json(const crpc_device_info *info)
+{
+    struct left_out found;
+    char text[LEFT_OUT_TEXT_BYTES];
+    if (!left_out_find(info->name, &found) || found.features == 0) {
+        return json_null();
+    }
+    return json_pack("{s:s, s:s}", "what", left_out_text(found.features, text), "file", found.path);
+}
+
 static json_t *device_json(const crpc_device_info *info)
 {
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:i, s:b, s:i}",
+        "{s:s, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:i, s:b, s:i, s:o}",
         "device", info->name, "port", (int)info->port, "link", link_of(info), "state",
         state_of(info), "mtu_bytes", (int)info->mtu_bytes, "drivers", drivers_of(info),
         "endpoints_max", (int)info->endpoints_max, "receive_depth_max",
@@ -155,7 +177,7 @@ static json_t *device_json(const crpc_device_info *info)
         (int)info->vendor_part_id, "gids", gids_json(info), "link_mbps", (int)info->link_mbps,
         "system_image_guid", guid_json(info), "partition_key", (int)info->partition_key,
         "grh_required", (info->flags & CRPC_GRH_REQUIRED) != 0, "completion_vectors",
-        (int)info->completion_vectors);
+        (int)info->completion_vectors, "left_out", left_out_json(info));
 }
 
 static json_t *rails_json(const struct rails *rails)
@@ -169,7 +191,7 @@ static json_t *rails_json(const struct rails *rails)
                                         "message_bytes_max", (json_int_t)rail->message_bytes_max));
     }
     for (uint32_t i = 0; i < rails->left_out_count; i++) {
-        const struct left_out *port = &rails->left_out[i];
+        const struct port_left_out *port = &rails->left_out[i];
         json_array_append_new(left_out, json_pack("{s:s, s:i, s:s}", "device", port->device, "port",
                                                   (int)port->port, "why", port->why));
     }

@@ -42,7 +42,7 @@ static void find_left_out(struct rails *rails)
     int32_t status;
     for (uint32_t i = 0; (status = crpc_device_query(i, &port, NULL)) != CRPC_E_NO_DEVICE; i++) {
         if (status == CRPC_OK && !is_rail(rails, &port) && rails->left_out_count < LEFT_OUT_MAX) {
-            struct left_out *found = &rails->left_out[rails->left_out_count++];
+            struct port_left_out *found = &rails->left_out[rails->left_out_count++];
             memcpy(found->device, port.name, sizeof(found->device));
             found->port = port.port;
             found->why = why_not(rails, &port);

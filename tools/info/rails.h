@@ -6,7 +6,7 @@
 
 #define LEFT_OUT_MAX 64
 
-struct left_out {
+struct port_left_out {
     char device[64];
     uint32_t port;
     const char *why;
@@ -17,7 +17,7 @@ struct rails {
     crpc_rail_info rails[CRPC_RAILS_MAX];
     crpc_error error; /* why there is no rail at all */
     uint32_t left_out_count;
-    struct left_out left_out[LEFT_OUT_MAX]; /* the other ports */
+    struct port_left_out left_out[LEFT_OUT_MAX]; /* the other ports */
 };
 
 /* Opens a context for a moment, with CRPC_CONTEXT_RAILS and no other options. */

@@ -36,6 +36,7 @@ struct device_nic {
     uint8_t read_depth_in;     /* and as responder */
     uint8_t stream_failures_exponent_max; /* of a DCI's streams: so many as 2^n fail it */
     struct table by_number;               /* struct nic_queue_pair */
+    uint32_t left_out;                    /* LEFT_OUT_* of left_out.h */
     struct table queues_by_number;        /* struct nic_queue: those of nic/queue.h are not above */
     struct device_source *queue_sources[NIC_TABLES]; /* lists */
     uint32_t queue_turn;        /* the next poll of queues begins with this table in its order */

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/lines.h"
 #include "nic/device/device.h"
+#include "nic/device/left_out.h"
 #include "nic/tags.h"
 
 #define RECEIVE_DEPTH_DEFAULT 16384
@@ -164,6 +165,38 @@ static int32_t open_parts(const struct device_driver *driver, struct device_nic 
     return status == CRPC_OK ? driver->create_queues(nic, options, error) : status;
 }
 
+/* Finds out what copyrpc-check has found to fail here. */
+static void find_left_out(struct device_nic *nic, const struct device_port *port)
+{
+    struct left_out_subject subject;
+    struct left_out found;
+    char text[LEFT_OUT_TEXT_BYTES];
+    struct nic *base = &nic->base;
+    left_out_describe(port->context, &port->device, &subject);
+    left_out_read(&subject, &found);
+    nic->left_out = found.features;
+    if (found.features != 0) {
+        snprintf(base->left_out, sizeof(base->left_out),
+                 "%s: left out, as copyrpc-check found it to fail: %s; delete %s to use it",
+                 base->device, left_out_text(found.features, text), found.path);
+    } else if (found.ignored[0]) {
+        snprintf(base->left_out, sizeof(base->left_out),
+                 "%s: what copyrpc-check found is not heeded: %s", base->device, found.ignored);
+    }
+    if (found.features & LEFT_OUT_DC) {
+        base->dc = false;
+    }
+}
+
+static int32_t refuse_left_out(const struct device_nic *nic, const struct nic_options *options,
+                               crpc_error *error)
+{
+    const bool dc = options->initiators > 0 && (nic->left_out & LEFT_OUT_DC);
+    const bool all =
+        (nic->left_out & LEFT_OUT_MLX5) && nic->base.operations->driver == CRPC_DRIVER_MLX5;
+    return all || dc ? error_set(error, CRPC_E_UNSUPPORTED, 0, "%s", nic->base.left_out) : CRPC_OK;
+}
+
 int32_t device_open(const struct device_driver *driver, const struct nic_options *options,
                     struct nic **result, crpc_error *error)
 {
@@ -185,7 +218,14 @@ int32_t device_open(const struct device_driver *driver, const struct nic_options
     describe(nic, &port, options);
     nic->base.completion_vector = (uint16_t)choose_vector(port.context, options->completion_vector);
     clamp_depths(&nic->base, options, &port.device);
-    status = open_parts(driver, nic, options, error);
+    nic->base.automatic = options->automatic;
+    if (options->automatic) {
+        find_left_out(nic, &port);
+    }
+    status = refuse_left_out(nic, options, error);
+    if (status == CRPC_OK) {
+        status = open_parts(driver, nic, options, error);
+    }
     if (status != CRPC_OK) {
         driver->operations->close(&nic->base);
         return status;

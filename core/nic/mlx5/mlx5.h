@@ -237,6 +237,9 @@ void mlx5_refill(struct nic *base);
 /* poll.c */
 uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_t capacity);
 
+/* queue_pair.c: how much can be pushed to the register of a queue pair; 0 = nothing. */
+uint32_t mlx5_push_bytes(const struct mlx5_nic *nic, const struct mlx5dv_qp *found);
+
 /* queue_pair.c: a register that queue pairs share. NULL = no memory. */
 struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found);
 void mlx5_doorbell_give(struct mlx5_nic *nic, struct doorbell *doorbell);

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "nic/device/left_out.h"
 #include "nic/mlx5/mlx5.h"
 
 static bool is_mlx5(struct ibv_device *device)
@@ -125,7 +126,7 @@ static int32_t probe_queue_pair(struct mlx5_nic *nic, uint32_t inline_bytes, crp
         return device_blame(error, os_error ? os_error : EOPNOTSUPP, 0, nic->device.base.device,
                             "find a queue pair's send queue");
     }
-    if (found.bf.size != 0) {
+    if (mlx5_push_bytes(nic, &found) != 0) {
         nic->device.base.features |= CRPC_FEATURE_BLUEFLAME;
     }
     nic->library_wqe_bytes = found.sq.wqe_cnt * WQE_BLOCK_BYTES / granted.cap.max_send_wr;
@@ -142,8 +143,9 @@ static int32_t create_completion_queues(struct mlx5_nic *nic, const struct nic_o
                                         crpc_error *error)
 {
     const struct nic *base = &nic->device.base;
-    const bool compressed =
-        (options->features & CRPC_FEATURE_CQE_COMPRESSION) && can_compress(nic->device.context);
+    const bool compressed = (options->features & CRPC_FEATURE_CQE_COMPRESSION) &&
+                            !(nic->device.left_out & LEFT_OUT_CQE_COMPRESSION) &&
+                            can_compress(nic->device.context);
     int32_t status = create_completion_queue(
         nic, base->receive_depth, compressed && options->compressed_receives, &nic->receive_cq,
         &nic->receives, "receive completion", error);

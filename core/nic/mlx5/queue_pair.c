@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/lines.h"
 #include "base/sparse.h"
+#include "nic/device/left_out.h"
 #include "nic/mlx5/mlx5.h"
 
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t send_wqes,
@@ -38,6 +39,11 @@ void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp)
 
 /* ---- Doorbells: queue pairs may share a register, and then its state -------------------------- */
 
+uint32_t mlx5_push_bytes(const struct mlx5_nic *nic, const struct mlx5dv_qp *found)
+{
+    return nic->device.left_out & LEFT_OUT_BLUEFLAME ? 0 : found->bf.size;
+}
+
 struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp *found)
 {
     struct mlx5_doorbell *one;
@@ -52,7 +58,7 @@ struct doorbell *mlx5_doorbell_take(struct mlx5_nic *nic, const struct mlx5dv_qp
         return NULL;
     }
     one->doorbell = (struct doorbell){.address = found->bf.reg,
-                                      .push_bytes = found->bf.size,
+                                      .push_bytes = mlx5_push_bytes(nic, found),
                                       .copy = copy_function_of(copy_choose()),
                                       .users = 1};
     one->next = nic->doorbells;
