@@ -33,6 +33,8 @@ struct subject {
     bool direct;         /* the mlx5 driver can open the device */
     bool quick;          /* within seconds: fewer rounds, and nothing that takes millions of them */
     double hunt_seconds; /* of each hunt for what is out of order */
+    const char
+        *peer; /* HOST or HOST:PORT, where copyrpc-check --listen runs; NULL = there is none */
     uint32_t patience_ms; /* after which what has not come never will */
 };
 
@@ -42,6 +44,7 @@ struct check {
     const char *name;    /* also of the quirk of simnic that breaks it */
     const char *assumed; /* what has to be true, in one line */
     bool direct;         /* it is about the mlx5 driver */
+    bool fabric;         /* with a peer, it is about the way there */
     uint32_t feature;    /* LEFT_OUT_*: what can be left out if it fails; 0 = nothing */
     /* What checks it: with a station that is open, or from scratch. */
     void (*body)(struct station *station, struct outcome *outcome);

@@ -300,7 +300,7 @@ static bool take(struct end *end, const crpc_completion *one, struct outcome *ou
         return begin(end, one, outcome);
     case CRPC_COMPLETION_DISCONNECTED:
         end->connected = false;
-        end->ended = one->status;
+        end->parted = true;
         return fails(outcome, "the connection has ended: %s", crpc_status_text(one->status));
     case CRPC_COMPLETION_REQUEST:
         return answer(end, one, outcome);

@@ -22,7 +22,7 @@ struct end {
     enum service service;
     bool serves;
     bool connected;
-    int32_t ended; /* status of what ended the connection, or could not make it */
+    bool parted; /* it was connected, and is no more */
     crpc_context *context;
     crpc_endpoint endpoint;
     crpc_channel channel;

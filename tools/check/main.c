@@ -11,6 +11,7 @@
 #include "../common/version.h"
 #include "base/clock.h"
 #include "check.h"
+#include "peer.h"
 #include "remember.h"
 #include "report.h"
 
@@ -24,12 +25,25 @@ struct options {
     const char *only[NAMES_MAX];
     uint32_t only_count;
     const char *report;
+    const char *port;
     bool list;
+    bool listen;
     bool hunt_given;
     bool forget; /* nothing is remembered */
 };
 
-enum { KEY_LIST = 256, KEY_ONLY, KEY_JSON, KEY_SECONDS, KEY_QUICK, KEY_PATIENCE, KEY_FORGET };
+enum {
+    KEY_LIST = 256,
+    KEY_ONLY,
+    KEY_JSON,
+    KEY_SECONDS,
+    KEY_QUICK,
+    KEY_PATIENCE,
+    KEY_FORGET,
+    KEY_PEER,
+    KEY_LISTEN,
+    KEY_PORT
+};
 
 static const struct argp_option option_table[] = {
     {"list", KEY_LIST, NULL, 0, "print the names of the checks and what each assumes", 0},
@@ -40,6 +54,10 @@ static const struct argp_option option_table[] = {
     {"quick", KEY_QUICK, NULL, 0, "some seconds in all: fewer rounds, shorter hunts", 0},
     {"patience", KEY_PATIENCE, "SECONDS", 0, "after which what has not completed never will (10)",
      0},
+    {"peer", KEY_PEER, "HOST[:PORT]", 0,
+     "only what goes over the network, to copyrpc-check --listen on another host", 0},
+    {"listen", KEY_LISTEN, NULL, 0, "be that other host, until Ctrl-C", 0},
+    {"port", KEY_PORT, "PORT", 0, "with --listen: the TCP port (" PEER_PORT_DEFAULT ")", 0},
     {"no-remember", KEY_FORGET, NULL, 0,
      "do not write down what programs that name no driver should leave out", 0},
     {0}};
@@ -109,6 +127,15 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->subject.patience_ms =
             (uint32_t)(take_seconds(argument, state, "--patience") * 1000 + 0.5);
         return 0;
+    case KEY_PEER:
+        options->subject.peer = argument;
+        return 0;
+    case KEY_LISTEN:
+        options->listen = true;
+        return 0;
+    case KEY_PORT:
+        options->port = argument;
+        return 0;
     case KEY_FORGET:
         options->forget = true;
         return 0;
@@ -173,7 +200,7 @@ static bool is_wanted(const struct options *options, const struct check *check)
             return true;
         }
     }
-    return options->only_count == 0;
+    return options->only_count == 0 && (!options->subject.peer || check->fabric);
 }
 
 static void list(void)
@@ -227,7 +254,8 @@ static void print_summary(FILE *out, const uint32_t *counts)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.subject = {.patience_ms = PATIENCE_MS_DEFAULT}};
+    struct options options = {.subject = {.patience_ms = PATIENCE_MS_DEFAULT},
+                              .port = PEER_PORT_DEFAULT};
     uint32_t counts[VERDICTS] = {0};
     const struct argp argp = {
         .options = option_table,
@@ -251,6 +279,9 @@ int main(int argc, char **argv)
     if (!choose_devices(&options.subject)) {
         return 2;
     }
+    if (options.listen) {
+        return peer_listen(&options.subject, options.port);
+    }
     FILE *out = options.report && strcmp(options.report, "-") == 0 ? stderr : stdout;
     struct left_out_subject versions = {0};
     device_describe(options.subject.device[0], &versions);
@@ -258,8 +289,9 @@ int main(int argc, char **argv)
     json_t *report = report_begin(&options.subject, &versions);
     const uint32_t left_out = run(&options, out, report, counts);
     print_summary(out, counts);
-    bool remembered = options.forget || remember(&options.subject, left_out & applies(&options),
-                                                 options.only_count == 0, out);
+    bool remembered =
+        options.forget || remember(&options.subject, left_out & applies(&options),
+                                   options.only_count == 0 && !options.subject.peer, out);
     if (options.report && !report_write(report, options.report)) {
         fprintf(stderr, "copyrpc-check: cannot write '%s': %s\n", options.report, strerror(errno));
         return 2;

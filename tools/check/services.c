@@ -1,20 +1,27 @@
 /* services.c: calls and channels, as programs use them, with each byte of each answer checked. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "ends.h"
+#include "peer.h"
 
 static bool late(uint64_t start_ns, const struct subject *subject)
 {
     return clock_now_ns() - start_ns > subject->patience_ms * 1000000ull;
 }
 
+/* `server`: NULL = it is on another host, and polls itself. */
+static bool poll_both(struct end *client, struct end *server, struct outcome *outcome)
+{
+    return (!server || end_poll(server, outcome)) && end_poll(client, outcome);
+}
+
 static bool connect_both(struct end *client, struct end *server, const struct subject *subject,
                          struct outcome *outcome)
 {
     const uint64_t start_ns = clock_now_ns();
-    while (!client->connected || !server->connected) {
-        if (!end_poll(client, outcome) || !end_poll(server, outcome)) {
+    while (!client->connected || (server && !server->connected)) {
+        if (!poll_both(client, server, outcome)) {
             return false;
         }
         if (late(start_ns, subject)) {
@@ -32,8 +39,8 @@ static bool exchange(struct end *client, struct end *server, const struct subjec
     const uint64_t end_ns = start_ns + (uint64_t)(subject->hunt_seconds * 1e9);
     uint64_t done = 0, done_ns = start_ns;
     while (clock_now_ns() < end_ns || !end_idle(client)) {
-        if ((clock_now_ns() < end_ns && !end_send(client, outcome)) || !end_poll(server, outcome) ||
-            !end_poll(client, outcome)) {
+        if ((clock_now_ns() < end_ns && !end_send(client, outcome)) ||
+            !poll_both(client, server, outcome)) {
             return false;
         }
         if (client->done != done) {
@@ -58,24 +65,48 @@ static bool rails_used(const struct end *client, struct outcome *outcome)
                  (unsigned long long)stats.rail_bytes_sent[1]);
 }
 
+static struct end client, server;
+
+static bool run_here(const struct subject *subject, enum service service, struct outcome *outcome)
+{
+    struct blob client_blob, server_blob;
+    return end_open(&client, subject, 0, service, false, &client_blob, outcome) &&
+           end_open(&server, subject, service == SERVICE_RAILS ? 0 : 1, service, true, &server_blob,
+                    outcome) &&
+           end_join(&client, &server_blob, outcome) && end_join(&server, &client_blob, outcome) &&
+           connect_both(&client, &server, subject, outcome) &&
+           exchange(&client, &server, subject, outcome) &&
+           (service != SERVICE_RAILS || rails_used(&client, outcome));
+}
+
+static bool run_to_peer(const struct subject *subject, enum service service,
+                        struct outcome *outcome)
+{
+    struct blob own, peer;
+    if (!end_open(&client, subject, 0, service, false, &own, outcome)) {
+        return false;
+    }
+    int fd = peer_ask(subject->peer, service, &own, &peer, outcome);
+    if (fd < 0) {
+        return false;
+    }
+    bool good = end_join(&client, &peer, outcome) &&
+                connect_both(&client, NULL, subject, outcome) &&
+                exchange(&client, NULL, subject, outcome);
+    close(fd);
+    return good;
+}
+
 static void run(const struct subject *subject, enum service service, const char *what,
                 struct outcome *outcome)
 {
-    static struct end client, server;
-    struct blob client_blob, server_blob;
-    server = (struct end){0};
-    bool good = end_open(&client, subject, 0, service, false, &client_blob, outcome) &&
-                end_open(&server, subject, service == SERVICE_RAILS ? 0 : 1, service, true,
-                         &server_blob, outcome) &&
-                end_join(&client, &server_blob, outcome) &&
-                end_join(&server, &client_blob, outcome) &&
-                connect_both(&client, &server, subject, outcome) &&
-                exchange(&client, &server, subject, outcome) &&
-                (service != SERVICE_RAILS || rails_used(&client, outcome));
-    if (good) {
-        passes(outcome, "%llu %s, %llu MB there and back, all right",
+    client = server = (struct end){0};
+    if (subject->peer ? run_to_peer(subject, service, outcome)
+                      : run_here(subject, service, outcome)) {
+        passes(outcome, "%llu %s, %llu MB there and back%s, all right",
                (unsigned long long)client.done, what,
-               (unsigned long long)(client.bytes_done / 1000000));
+               (unsigned long long)(client.bytes_done / 1000000),
+               subject->peer ? " over the network" : "");
     }
     end_close(&client);
     end_close(&server);
