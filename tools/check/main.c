@@ -240,6 +240,30 @@ static uint32_t run(const struct options *options, FILE *out, json_t *report, ui
     return left_out;
 }
 
+/* Behind the checks of a whole run, for the reader to judge. */
+static void measure(const struct options *options, FILE *out, json_t *report)
+{
+    struct figure figures[FIGURES];
+    struct outcome outcome = {0};
+    if (options->only_count > 0 || options->subject.peer) {
+        return;
+    }
+    if (!speed_measure(&options->subject, figures, &outcome)) {
+        fprintf(out, "speed     could not be measured: %s\n", outcome.seen);
+        return;
+    }
+    for (uint32_t i = 0; i < FIGURES; i++) {
+        const struct figure *figure = &figures[i];
+        if (options->subject.direct) {
+            fprintf(out, "speed     %-20s %.3g by the mlx5 driver, %.3g by libmlx5: %s\n",
+                    figure->name, figure->ours, figure->theirs, figure->unit);
+        } else {
+            fprintf(out, "speed     %-20s %.3g: %s\n", figure->name, figure->theirs, figure->unit);
+        }
+    }
+    report_add_speed(report, figures);
+}
+
 /* What can be left out of a device that no driver but verbs can use: nothing. */
 static uint32_t applies(const struct options *options)
 {
@@ -288,6 +312,7 @@ int main(int argc, char **argv)
     print_head(out, &options.subject, &versions);
     json_t *report = report_begin(&options.subject, &versions);
     const uint32_t left_out = run(&options, out, report, counts);
+    measure(&options, out, report);
     print_summary(out, counts);
     bool remembered =
         options.forget || remember(&options.subject, left_out & applies(&options),

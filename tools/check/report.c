@@ -48,6 +48,23 @@ void report_add(json_t *report, const struct check *check, const struct outcome 
                                     (double)took_ns / 1e9));
 }
 
+static json_t *number_or_null(double number)
+{
+    return number > 0 ? json_real(number) : json_null();
+}
+
+void report_add_speed(json_t *report, const struct figure figures[FIGURES])
+{
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < FIGURES; i++) {
+        json_array_append_new(all,
+                              json_pack("{s:s, s:s, s:o, s:o}", "figure", figures[i].name, "unit",
+                                        figures[i].unit, "mlx5", number_or_null(figures[i].ours),
+                                        "verbs", number_or_null(figures[i].theirs)));
+    }
+    json_object_set_new(report, "speed", all);
+}
+
 bool report_write(json_t *report, const char *path)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");

@@ -12,8 +12,9 @@ check "all checks pass, within seconds" ends_with 0 "$check" --quick --json "$wo
 check "the report has each, with what was seen" json "list(c) == '''$names'''.split() and all(x['seen'] and x['assumed'] for x in c.values())"
 check "nothing failed" json "all(x['verdict'] != 'FAILED' for x in c.values())"
 check "nothing is left out but what simnic lacks" json "[n for n, x in c.items() if x['verdict'] != 'ok' and ' ' + n + ' ' not in '$may_lack'] == []"
+check "it has the speed by both drivers" json "[f['figure'] for f in r['speed']] == ['write-latency', 'read-latency', 'write-rate', 'write-bandwidth'] and all(f[d] > 0 and f['unit'] for f in r['speed'] for d in ('mlx5', 'verbs'))"
 check "the report says of which device and versions it is" json "r['devices'][0]['device'] == 'mlx5_0' and len(r['devices']) == 2 and r['firmware'] and r['kernel'] and r['libmlx5'].startswith('libmlx5.so') and r['copyrpc']"
-check "the report has nothing else, such as who and where" json "set(r) == set('report format devices driver firmware kernel libmlx5 copyrpc quick hunt_seconds checks'.split()) and {k for d in r['devices'] for k in d} == set('device link mtu_bytes link_mbps vendor_id vendor_part_id active'.split())"
+check "the report has nothing else, such as who and where" json "set(r) == set('report format devices driver firmware kernel libmlx5 copyrpc quick hunt_seconds checks speed'.split()) and {k for d in r['devices'] for k in d} == set('device link mtu_bytes link_mbps vendor_id vendor_part_id active'.split())"
 check "no GUID, GID or address is in it" bash -c "! grep -v libmlx5 '$work/json' | grep -E '[0-9a-f]{4}:[0-9a-f]{4}|[0-9a-f]{16}|[0-9]+(\.[0-9]+){3}'"
 
 check "a device that is not there" complains "there is no device 'mlx5_9'" "$check" mlx5_9
