@@ -1,7 +1,4 @@
-/* checks.c: the list of checks, and how they say what they saw. */
-#include <stdarg.h>
-#include <stdio.h>
-
+/* checks.c: the list of checks. */
 #include "station.h"
 
 const struct check checks[] = {
@@ -83,38 +80,6 @@ const struct check checks[] = {
     {"rails", "messages that two rails share come whole", false, false, 0, NULL, check_rails},
 };
 const uint32_t check_count = sizeof(checks) / sizeof(checks[0]);
-
-static void say(struct outcome *outcome, enum verdict verdict, const char *format, va_list values)
-{
-    outcome->verdict = verdict;
-    vsnprintf(outcome->seen, sizeof(outcome->seen), format, values);
-}
-
-void passes(struct outcome *outcome, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    say(outcome, VERDICT_OK, format, values);
-    va_end(values);
-}
-
-bool fails(struct outcome *outcome, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    say(outcome, VERDICT_FAILED, format, values);
-    va_end(values);
-    return false;
-}
-
-bool not_here(struct outcome *outcome, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    say(outcome, VERDICT_NOT_HERE, format, values);
-    va_end(values);
-    return false;
-}
 
 void check_run(const struct check *check, const struct subject *subject, struct outcome *outcome)
 {

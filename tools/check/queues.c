@@ -4,7 +4,8 @@
 #include "base/clock.h"
 #include "nic/device/device.h"
 #include "nic/queue.h"
-#include "wqes.h"
+#include "station.h"
+#include "wqe_ring.h"
 
 #define DEPTH 16u
 #define SLOT_BYTES 8192u
@@ -16,7 +17,7 @@ struct desk {
     struct station station;
     struct nic_queue *sender, *receiver;
     struct nic_target *target; /* of datagrams */
-    struct wqes wqes;
+    struct wqe_ring ring;
 };
 
 /* What a message has to have brought. */
@@ -66,7 +67,7 @@ static bool desk_open(struct desk *desk, const struct subject *subject, uint32_t
            create(desk->station.near, kind, &desk->sender, outcome) &&
            create(desk->station.far, kind, &desk->receiver, outcome) &&
            find_way(desk, kind, outcome) &&
-           wqes_watch(&desk->wqes, device_qp(desk->sender->pair), outcome);
+           wqe_ring_watch(&desk->ring, device_qp(desk->sender->pair), outcome);
 }
 
 static void end(struct nic_queue *queue)
@@ -172,7 +173,7 @@ static struct desk theirs, ours;
 static bool next_wqe(struct desk *desk, const struct message *message, struct wqe *wqe,
                      struct outcome *outcome)
 {
-    if (!wqes_next(&desk->wqes, wqe, outcome)) {
+    if (!wqe_ring_next(&desk->ring, wqe, outcome)) {
         return false;
     }
     const uint32_t at = desk->target ? 16 + sizeof(struct mlx5_wqe_datagram_seg) : 16;
@@ -186,7 +187,7 @@ static bool next_wqe(struct desk *desk, const struct message *message, struct wq
         return true;
     }
     return message->bytes == 0 ||
-           wqes_clear_key(wqe, at + 4, desk->station.source_keys.local_key, outcome);
+           wqe_ring_clear_key(wqe, at + 4, desk->station.source_keys.local_key, outcome);
 }
 
 static struct message some_message(struct desk *desk, uint32_t bytes_max)
@@ -218,7 +219,7 @@ static void compare(const struct subject *subject, uint32_t kind, uint32_t bytes
         memset(ours.station.sink, 0, message.bytes + NIC_DATAGRAM_HEADER_BYTES);
         good = good && exchange(&ours, &message, outcome) &&
                next_wqe(&ours, &message, &our_wqe, outcome) &&
-               wqes_same(&their_wqe, &our_wqe, what, outcome);
+               wqe_ring_same(&their_wqe, &our_wqe, what, outcome);
     }
     if (good) {
         passes(outcome, "%u %ss, the same bytes as libmlx5's", rounds, what);

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nic/mlx5/mlx5.h"
-#include "wqes.h"
+#include "nic/mlx5/wqe.h"
+#include "nic/device/device.h"
+#include "station.h"
+#include "wqe_ring.h"
 
 #define SLOT_BYTES 8192u
 
@@ -23,94 +25,11 @@ struct op {
     struct nic_atomic atomic;
 };
 
-/* ---- Reading WQEs ---------------------------------------------------------------------------- */
-
-bool wqes_watch(struct wqes *wqes, struct ibv_qp *qp, struct outcome *outcome)
-{
-    struct mlx5dv_qp found = {0};
-    struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
-    int os_error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP);
-    if (os_error) {
-        return fails(outcome, "libmlx5 does not tell where a send queue is: %s",
-                     strerror(os_error));
-    }
-    *wqes = (struct wqes){.buffer = found.sq.buf, .blocks = found.sq.wqe_cnt, .number = qp->qp_num};
-    return true;
-}
-
-static void copy_wqe(const struct wqes *wqes, uint8_t *to, uint32_t blocks)
-{
-    for (uint32_t i = 0; i < blocks; i++) { /* libmlx5's go on at the ring's start */
-        memcpy(to + (size_t)i * WQE_BLOCK_BYTES,
-               wqes->buffer + (size_t)((wqes->position + i) & (wqes->blocks - 1)) * WQE_BLOCK_BYTES,
-               WQE_BLOCK_BYTES);
-    }
-}
-
-static uint32_t word_at(const uint8_t *bytes)
-{
-    uint32_t word;
-    memcpy(&word, bytes, sizeof(word));
-    return be32toh(word);
-}
-
-bool wqes_next(struct wqes *wqes, struct wqe *wqe, struct outcome *outcome)
-{
-    uint32_t opcode = MLX5_OPCODE_NOP;
-    while (opcode == MLX5_OPCODE_NOP) {
-        copy_wqe(wqes, wqe->bytes, 1);
-        const uint32_t head = word_at(wqe->bytes), size = word_at(wqe->bytes + 4);
-        opcode = head & 0xff;
-        wqe->units = size & WQE_UNITS_MAX;
-        if (size >> 8 != wqes->number || (head >> 8 & 0xffff) != (wqes->position & 0xffff)) {
-            return fails(outcome,
-                         "a WQE begins with 0x%08x 0x%08x: expected index %u of queue pair 0x%06x",
-                         head, size, wqes->position & 0xffff, wqes->number);
-        }
-        const uint32_t blocks = wqe_blocks(wqe->units * WQE_UNIT_BYTES);
-        memset(wqe->bytes, 0, sizeof(wqe->bytes));
-        copy_wqe(wqes, wqe->bytes, blocks);
-        wqes->position += blocks;
-    }
-    wqe->bytes[1] = wqe->bytes[2] = 0;
-    memset(wqe->bytes + 4, 0, 3);
-    memset(wqe->bytes + wqe->units * WQE_UNIT_BYTES, 0,
-           sizeof(wqe->bytes) - wqe->units * WQE_UNIT_BYTES);
-    return true;
-}
-
-bool wqes_clear_key(struct wqe *wqe, uint32_t at, uint32_t key, struct outcome *outcome)
-{
-    if (word_at(wqe->bytes + at) != key) {
-        return fails(outcome, "a WQE has the key 0x%08x, not 0x%08x, at byte %u",
-                     word_at(wqe->bytes + at), key, at);
-    }
-    memset(wqe->bytes + at, 0, sizeof(key));
-    return true;
-}
-
-bool wqes_same(const struct wqe *theirs, const struct wqe *ours, const char *what,
-               struct outcome *outcome)
-{
-    if (theirs->units != ours->units) {
-        return fails(outcome, "%s: a WQE of libmlx5 has %u units of 16 bytes, and ours %u", what,
-                     theirs->units, ours->units);
-    }
-    for (uint32_t i = 0; i < theirs->units * WQE_UNIT_BYTES; i++) {
-        if (theirs->bytes[i] != ours->bytes[i]) {
-            return fails(outcome,
-                         "%s: byte %u of a WQE of %u is 0x%02x by libmlx5, and 0x%02x by us", what,
-                         i, theirs->units * WQE_UNIT_BYTES, theirs->bytes[i], ours->bytes[i]);
-        }
-    }
-    return true;
-}
-
 /* ---- One op through one driver --------------------------------------------------------------- */
 
 struct half {
     struct station station;
-    struct wqes wqes;
+    struct wqe_ring ring;
     struct nic_window window;
 };
 
@@ -136,21 +55,21 @@ static bool clear_own(const struct half *half, const struct op *op, struct wqe *
         if (op->operation == INVALIDATE) {
             memset(context + 1, 0, 31); /* `free` is all that counts */
         }
-        return op->operation == INVALIDATE || wqes_clear_key(wqe, 132, local, outcome);
+        return op->operation == INVALIDATE || wqe_ring_clear_key(wqe, 132, local, outcome);
     }
-    if (!wqes_clear_key(wqe, 24, remote, outcome)) {
+    if (!wqe_ring_clear_key(wqe, 24, remote, outcome)) {
         return false;
     }
     if (op->operation == SWAP || op->operation == ADD) {
         memset(wqe->bytes + 40, 0, op->operation == ADD ? 8 : 0); /* nothing is compared */
-        return wqes_clear_key(wqe, 52, local, outcome);
+        return wqe_ring_clear_key(wqe, 52, local, outcome);
     }
     if (in_wqe) {
         memset(wqe->bytes + 36 + op->bytes, 0, op->bytes ? wqe->units * 16 - 36 - op->bytes : 0);
         return true;
     }
     for (uint32_t i = 0; i < segments; i++) {
-        if (!wqes_clear_key(wqe, 36 + 16 * i, local, outcome)) {
+        if (!wqe_ring_clear_key(wqe, 36 + 16 * i, local, outcome)) {
             return false;
         }
     }
@@ -218,7 +137,7 @@ static bool do_op(struct half *half, const struct op *op, struct wqe *wqe, struc
                          op->immediate, op->bytes, arrival->immediate, arrival->byte_count);
         }
     }
-    return wqes_next(&half->wqes, wqe, outcome) && clear_own(half, op, wqe, outcome);
+    return wqe_ring_next(&half->ring, wqe, outcome) && clear_own(half, op, wqe, outcome);
 }
 
 /* ---- Through both ---------------------------------------------------------------------------- */
@@ -242,8 +161,8 @@ static bool open_both(struct both *both, const struct subject *subject, struct o
     }
     /* libmlx5 grants some more. */
     both->theirs.station.near->inline_bytes_max = both->ours.station.near->inline_bytes_max;
-    return wqes_watch(&both->theirs.wqes, device_qp(both->theirs.station.sender), outcome) &&
-           wqes_watch(&both->ours.wqes, device_qp(both->ours.station.sender), outcome);
+    return wqe_ring_watch(&both->theirs.ring, device_qp(both->theirs.station.sender), outcome) &&
+           wqe_ring_watch(&both->ours.ring, device_qp(both->ours.station.sender), outcome);
 }
 
 static void close_both(struct both *both)
@@ -267,7 +186,7 @@ static bool do_both(struct both *both, const struct op *op, struct outcome *outc
     memcpy(both->far_after, far, SLOT_BYTES);
     memcpy(near, both->near, SLOT_BYTES);
     memcpy(far, both->far, SLOT_BYTES);
-    if (!do_op(&both->ours, op, &ours, outcome) || !wqes_same(&theirs, &ours, what, outcome)) {
+    if (!do_op(&both->ours, op, &ours, outcome) || !wqe_ring_same(&theirs, &ours, what, outcome)) {
         return false;
     }
     if (memcmp(near, both->near_after, SLOT_BYTES) != 0 ||
