@@ -23,6 +23,8 @@ enum verdict {
 /* What was seen. Made with the functions below: one line of text for a person. */
 struct outcome {
     enum verdict verdict;
+    bool
+        setting_up; /* it failed before the device was asked anything: that tells nothing of what it assumes */
     char seen[320];
 };
 
@@ -64,6 +66,10 @@ __attribute__((format(printf, 2, 3))) void passes(struct outcome *outcome, const
 __attribute__((format(printf, 2, 3))) bool fails(struct outcome *outcome, const char *format, ...);
 __attribute__((format(printf, 2, 3))) bool not_here(struct outcome *outcome, const char *format,
                                                     ...);
+
+/* Something was not opened, made or connected: not here if the machine has too little, or forbids it; otherwise a failure, of which
+ * nothing is remembered. Returns false. */
+bool refused(struct outcome *outcome, int32_t status, const char *message);
 
 /* ---- The checks that make what they need: others have a station (station.h) ------------------- */
 

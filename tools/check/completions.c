@@ -92,7 +92,7 @@ static bool make_lonely(struct station *station, struct nic_queue_pair **made,
     struct nic_queue_pair *peer = NULL, *const own = station->sender;
     if (station->near->operations->queue_pair_create(station->near, NULL, NULL, 0, made, &error) !=
         CRPC_OK) {
-        return fails(outcome, "%s", error.message);
+        return refused(outcome, error.status, error.message);
     }
     bool good = station_make_peer(station, *made, &peer, outcome);
     if (good) {

@@ -24,7 +24,7 @@ static bool create(struct nic *nic, uint32_t i, struct nic_queue_pair **pair,
     crpc_error error = {.struct_size = sizeof(error)};
     int32_t status =
         nic->operations->queue_pair_create_dynamic(nic, NULL, NULL, key_of(i), pair, &error);
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static bool make(struct pairs *pairs, struct outcome *outcome)

@@ -51,11 +51,9 @@ static bool open_context(struct end *end, const struct subject *subject, uint32_
         for (uint32_t rail = 0; rail < 2; rail++) {
             snprintf(options.rails[rail], sizeof(options.rails[rail]), "%s", subject->device[rail]);
         }
-        options.device[0] = '\0';
-        snprintf(options.device, sizeof(options.device), "%s", subject->device[0]);
     }
     int32_t status = crpc_context_open(&options, &end->context, &error);
-    return status == CRPC_OK || fails(outcome, "cannot open %s: %s", name, error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static bool open_channel(struct end *end, struct blob *blob, struct outcome *outcome)
@@ -79,7 +77,7 @@ static bool open_channel(struct end *end, struct blob *blob, struct outcome *out
         status = crpc_channel_blob(end->context, &options, &end->channel, blob->data, &blob->bytes,
                                    &error);
     }
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 bool end_open(struct end *end, const struct subject *subject, uint32_t device, enum service service,
@@ -103,7 +101,7 @@ bool end_open(struct end *end, const struct subject *subject, uint32_t device, e
     const crpc_endpoint_options options = {.struct_size = sizeof(options)};
     int32_t status = crpc_endpoint_blob(end->context, &options, &end->endpoint, blob->data,
                                         &blob->bytes, &error);
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 bool end_join(struct end *end, const struct blob *peer, struct outcome *outcome)
@@ -113,7 +111,7 @@ bool end_join(struct end *end, const struct blob *peer, struct outcome *outcome)
         end->service == SERVICE_CALLS
             ? crpc_endpoint_join(end->context, end->endpoint, peer->data, peer->bytes, &error)
             : crpc_channel_join(end->context, end->channel, peer->data, peer->bytes, &error);
-    return status == CRPC_OK || fails(outcome, "cannot connect: %s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 void end_close(struct end *end)

@@ -84,8 +84,8 @@ void check_retry(struct station *station, struct outcome *outcome)
 /* ---- What peers may not do ------------------------------------------------------------------- */
 
 /* A WRITE that has to be refused. The memory stays as it was. */
-static bool refused(struct station *station, const struct nic_transfer *transfer,
-                    const uint8_t *memory, const char *what, struct outcome *outcome)
+static bool is_refused(struct station *station, const struct nic_transfer *transfer,
+                       const uint8_t *memory, const char *what, struct outcome *outcome)
 {
     uint8_t before[64];
     memcpy(before, memory, sizeof(before));
@@ -114,12 +114,12 @@ void check_keys(struct station *station, struct outcome *outcome)
     for (uint32_t i = 0; i < rounds; i++) {
         struct nic_transfer transfer = station_transfer(station, 0, 0, 64, 0);
         transfer.remote_key ^= 1u << station_pick(station, 8); /* another variant of the key */
-        if (!refused(station, &transfer, memory, "another variant of a key", outcome)) {
+        if (!is_refused(station, &transfer, memory, "another variant of a key", outcome)) {
             return;
         }
         transfer = station_transfer(station, 0, STATION_BYTES - 63, 64, 0);
-        if (!refused(station, &transfer, memory + STATION_BYTES - 64, "a byte beyond the end",
-                     outcome)) {
+        if (!is_refused(station, &transfer, memory + STATION_BYTES - 64, "a byte beyond the end",
+                        outcome)) {
             return;
         }
     }
@@ -141,12 +141,12 @@ void check_domains(struct station *station, struct outcome *outcome)
             CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &keys, &error);
     }
     if (status != CRPC_OK) {
-        fails(outcome, "%s", error.message);
+        refused(outcome, status, error.message);
     } else {
         struct nic_transfer transfer = station_transfer(station, 0, 0, 64, 0);
         transfer.remote_address = (uint64_t)(uintptr_t)memory;
         transfer.remote_key = keys.remote_key;
-        if (refused(station, &transfer, memory, "memory of another domain", outcome)) {
+        if (is_refused(station, &transfer, memory, "memory of another domain", outcome)) {
             passes(outcome, "a WRITE to memory of another domain was refused");
         }
         far->operations->memory_deregister(far, &keys);

@@ -232,7 +232,8 @@ static uint32_t run(const struct options *options, FILE *out, json_t *report, ui
         check_run(&checks[i], &options->subject, &outcome);
         report_add(report, &checks[i], &outcome, clock_now_ns() - start_ns);
         counts[outcome.verdict]++;
-        left_out |= outcome.verdict == VERDICT_FAILED ? checks[i].feature : 0;
+        left_out |=
+            outcome.verdict == VERDICT_FAILED && !outcome.setting_up ? checks[i].feature : 0;
         fprintf(out, "%-8s  %-20s %s: %s\n", report_verdict(outcome.verdict), checks[i].name,
                 checks[i].assumed, outcome.seen);
         fflush(out);
@@ -322,5 +323,6 @@ int main(int argc, char **argv)
         return 2;
     }
     json_decref(report);
-    return !remembered ? 2 : counts[VERDICT_FAILED] > 0 ? 1 : 0;
+    const bool checked = counts[VERDICT_OK] + counts[VERDICT_FAILED] > 0;
+    return !remembered || !checked ? 2 : counts[VERDICT_FAILED] > 0 ? 1 : 0;
 }

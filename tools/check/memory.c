@@ -61,7 +61,7 @@ static bool enroll(struct station *station, struct gpu *gpu, struct outcome *out
     if (status == CRPC_E_UNSUPPORTED) {
         return not_here(outcome, "%s", error.message);
     }
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 /* device/memory.c: a dma-buf is registered at the GPU's own address, and peers reach it as any memory. */

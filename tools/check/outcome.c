@@ -27,6 +27,15 @@ bool fails(struct outcome *outcome, const char *format, ...)
     return false;
 }
 
+bool refused(struct outcome *outcome, int32_t status, const char *message)
+{
+    const bool lacks = status == CRPC_E_MEMLOCK || status == CRPC_E_NO_MEMORY ||
+                       status == CRPC_E_NO_RESOURCE || status == CRPC_E_NO_DEVICE ||
+                       status == CRPC_E_UNSUPPORTED;
+    outcome->setting_up = true;
+    return lacks ? not_here(outcome, "%s", message) : fails(outcome, "%s", message);
+}
+
 bool not_here(struct outcome *outcome, const char *format, ...)
 {
     va_list values;

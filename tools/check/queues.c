@@ -41,7 +41,7 @@ static bool create(struct nic *nic, uint32_t kind, struct nic_queue **queue,
                                               .receive_pieces = 1,
                                               .queue_key = kind == NIC_QUEUE_UD ? QUEUE_KEY : 0};
     int32_t status = nic->operations->queues->create(nic, NULL, &options, queue, &error);
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static bool find_way(struct desk *desk, uint32_t kind, struct outcome *outcome)
@@ -55,7 +55,7 @@ static bool find_way(struct desk *desk, uint32_t kind, struct outcome *outcome)
     desk->receiver->nic->operations->queue_pair_address(desk->receiver->pair, &options.address);
     int32_t status =
         near->operations->queues->target_create(near, NULL, &options, &desk->target, &error);
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static bool desk_open(struct desk *desk, const struct subject *subject, uint32_t driver,

@@ -34,7 +34,7 @@ static bool open_nic(const struct subject *subject, uint32_t which,
         driver = subject->direct ? CRPC_DRIVER_MLX5 : CRPC_DRIVER_VERBS;
     }
     int32_t status = nic_open(driver, &options, nic, &error);
-    return status == CRPC_OK || fails(outcome, "cannot open %s: %s", device, error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static uint8_t *map(void)
@@ -55,7 +55,7 @@ static bool enroll(struct nic *nic, uint8_t *memory, struct nic_keys *keys, stru
     }
     int32_t status =
         nic->operations->memory_register(nic, NULL, memory, STATION_BYTES, 0, access, keys, &error);
-    return status == CRPC_OK || fails(outcome, "%s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 static bool connect_to(const struct station *station, struct nic_queue_pair *one,
@@ -73,7 +73,7 @@ static bool connect_to(const struct station *station, struct nic_queue_pair *one
     }
     int32_t status =
         one->operations->queue_pair_connect(one, &address, &station->transport, &error);
-    return status == CRPC_OK || fails(outcome, "cannot connect: %s", error.message);
+    return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
 bool station_connect(const struct station *station, struct nic_queue_pair *one,
@@ -110,7 +110,7 @@ bool station_reconnect(struct station *station, struct outcome *outcome)
         station->far->operations->queue_pair_create(station->far, NULL, NULL,
                                                     receives_of(station->far), &station->receiver,
                                                     &error) != CRPC_OK) {
-        return fails(outcome, "%s", error.message);
+        return refused(outcome, error.status, error.message);
     }
     return station_connect(station, station->sender, station->receiver, outcome);
 }
@@ -121,7 +121,7 @@ bool station_make_peer(struct station *station, struct nic_queue_pair *other,
     crpc_error error = {.struct_size = sizeof(error)};
     if (station->far->operations->queue_pair_create(
             station->far, NULL, NULL, receives_of(station->far), peer, &error) != CRPC_OK) {
-        return fails(outcome, "%s", error.message);
+        return refused(outcome, error.status, error.message);
     }
     return station_connect(station, other, *peer, outcome);
 }

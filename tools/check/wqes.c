@@ -417,7 +417,7 @@ static bool bind_both(struct outcome *outcome)
         struct nic *near = halves[i]->station.near;
         crpc_error error = {.struct_size = sizeof(error)};
         if (near->operations->window_create(near, &halves[i]->window, &error) != CRPC_OK) {
-            return fails(outcome, "%s", error.message);
+            return refused(outcome, error.status, error.message);
         }
     }
     for (uint32_t i = 0; i < rounds; i++) {
