@@ -70,6 +70,19 @@ static uint32_t given(uint32_t setting)
     return setting == SETTING_NOT_GIVEN ? 0 : setting;
 }
 
+/* Of a setting with NCCL's numbers. */
+static uint32_t choice(uint32_t setting)
+{
+    return setting == 0   ? CRPC_CHOICE_OFF
+           : setting == 1 ? CRPC_CHOICE_ON
+                          : CRPC_CHOICE_AUTO; /* 2, or not given */
+}
+
+static const char *choice_name(uint32_t chosen)
+{
+    return chosen == CRPC_CHOICE_ON ? "on" : chosen == CRPC_CHOICE_OFF ? "off" : "auto";
+}
+
 static int32_t open_rails(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], uint32_t channels_max,
                           struct way way, crpc_context **context)
 {
@@ -86,6 +99,11 @@ static int32_t open_rails(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], uint32_t
         .retry_timeout = given(settings.retry_timeout),
         .retry_count = given(settings.retry_count),
         .rail_queue_pairs_max = settings.queue_pairs,
+        .relaxed_ordering = choice(settings.relaxed_ordering),
+        .adaptive_routing = choice(settings.adaptive_routing),
+        /* 0 of copyrpc's is the default; NCCL's says all of them. */
+        .adaptive_routing_bytes =
+            settings.adaptive_routing_bytes == 0 ? 1 : given(settings.adaptive_routing_bytes),
     };
     crpc_error error = {.struct_size = sizeof(error)};
     split_rail(rails[0], options.device, &options.port);
@@ -114,9 +132,11 @@ int32_t device_open(const struct device *device, uint32_t channels_max, struct w
     crpc_context_info info = {.struct_size = sizeof(info)};
     if (status >= 0 && crpc_context_get_info(*context, &info) >= 0) {
         INFO("opened %s for up to %u comms: traffic class %u, service level %u, P_Key 0x%04x, GID "
-             "index %u, retry timeout %u, retry count %u",
+             "index %u, retry timeout %u, retry count %u, relaxed ordering %s, adaptive routing %s",
              device->name, channels_max, info.traffic_class, info.service_level, info.partition_key,
-             info.gid_index, info.retry_timeout, info.retry_count);
+             info.gid_index, info.retry_timeout, info.retry_count,
+             choice_name(choice(settings.relaxed_ordering)),
+             choice_name(choice(settings.adaptive_routing)));
     }
     return status;
 }

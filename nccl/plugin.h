@@ -81,6 +81,10 @@ struct settings {
     uint32_t gid_index;
     uint32_t retry_timeout;
     uint32_t retry_count;
+    /* How what has arrived gets into memory, and the way of long messages, likewise. */
+    uint32_t relaxed_ordering; /* 0 = no, 1 = yes, 2 = copyrpc chooses */
+    uint32_t adaptive_routing; /* 0 = no, 1 = yes */
+    uint32_t adaptive_routing_bytes;
 };
 
 /* Reads the environment. A wrong value is a failure: a plugin that ran with another one instead

@@ -125,11 +125,11 @@ static bool read_split(struct settings *into)
 
 /* ---- Words of NCCL's -------------------------------------------------------------------------- */
 
-/* A number as NCCL reads it, in which -1 is none. What copyrpc itself reads, `ours`, goes before it. */
+/* A number as NCCL reads it, in which -1 is none. What copyrpc itself reads, `ours`, goes before it; NULL = it reads nothing such. */
 static bool read_word(const char *name, const char *ours, uint32_t min, uint32_t max,
                       uint32_t *value)
 {
-    const char *text = getenv(name), *other = getenv(ours);
+    const char *text = getenv(name), *other = ours != NULL ? getenv(ours) : NULL;
     *value = SETTING_NOT_GIVEN;
     if (text == NULL || *text == '\0') {
         return true;
@@ -163,7 +163,12 @@ static bool read_words(struct settings *into)
            read_word("NCCL_IB_PKEY", "COPYRPC_PARTITION_KEY", 0, 65535, &into->partition_index) &&
            read_word("NCCL_IB_GID_INDEX", "COPYRPC_GID_INDEX", 0, 255, &into->gid_index) &&
            read_word("NCCL_IB_TIMEOUT", "COPYRPC_RETRY_TIMEOUT", 1, 31, &into->retry_timeout) &&
-           read_word("NCCL_IB_RETRY_CNT", "COPYRPC_RETRY_COUNT", 1, 7, &into->retry_count);
+           read_word("NCCL_IB_RETRY_CNT", "COPYRPC_RETRY_COUNT", 1, 7, &into->retry_count) &&
+           read_word("NCCL_IB_PCI_RELAXED_ORDERING", "COPYRPC_RELAXED_ORDERING", 0, 2,
+                     &into->relaxed_ordering) &&
+           read_word("NCCL_IB_ADAPTIVE_ROUTING", "COPYRPC_ADAPTIVE_ROUTING", 0, 1,
+                     &into->adaptive_routing) &&
+           read_word("NCCL_IB_AR_THRESHOLD", NULL, 0, 1u << 30, &into->adaptive_routing_bytes);
 }
 
 bool settings_read(struct settings *into)

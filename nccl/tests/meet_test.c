@@ -136,6 +136,15 @@ static void test_traffic_class(void **state)
          "retry timeout 20, retry count 5"},
         {8, {{"COPYRPC_RETRY_TIMEOUT", "16"}, {"NCCL_IB_TIMEOUT", "20"}}, -1, "retry timeout 16"},
         {8, {{"NCCL_IB_SL", "5"}}, -1, "service level 5"},
+        {8, {{NULL}}, -1, "relaxed ordering auto, adaptive routing auto"},
+        {8,
+         {{"NCCL_IB_PCI_RELAXED_ORDERING", "0"}, {"NCCL_IB_ADAPTIVE_ROUTING", "1"}},
+         -1,
+         "relaxed ordering off, adaptive routing on"},
+        {8,
+         {{"NCCL_IB_ADAPTIVE_ROUTING", "1"}, {"NCCL_IB_AR_THRESHOLD", "0"}},
+         -1,
+         "adaptive routing on"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (int j = 0; j < 2 && cases[i].settings[j][0] != NULL; j++) {
