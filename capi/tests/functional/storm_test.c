@@ -413,8 +413,11 @@ static crpc_completion await(uint8_t kind)
     }
 }
 
-static const crpc_channel_options patient_channel = {
-    .struct_size = sizeof(patient_channel), .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS};
+/* Messages over one rail: those over two need not complete in order. */
+static const crpc_channel_options patient_channel = {.struct_size = sizeof(patient_channel),
+                                                     .connect_timeout_ns = PLACE_CONNECT_TIMEOUT_NS,
+                                                     .split = CRPC_SPLIT_FIXED,
+                                                     .rail0_share = 1024};
 
 static void receive(int tell)
 {
