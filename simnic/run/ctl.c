@@ -31,7 +31,7 @@ static const char usage[] =
     "                   rail0=unplugged ...   that device has been taken out\n"
     "                   rail0=rate:GBPS       it sends so many Gbit/s at the most\n"
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
-    "                   taken=N[:US]          a QP that fails keeps N receives of its SRQ for so long\n"
+    "                   taken=N[:US]          a QP that fails keeps N receives for so long\n"
     "                   stall=US              all devices stand still for so long, once\n"
     "                   quirk=NAME            all devices break what copyrpc-check NAME checks\n"
     "  sessions       this user's sessions\n"

@@ -88,7 +88,8 @@ MUTATIONS = [
      [("        post_write(queue, transfer, *foreign);\n        *transfer = ", "        *transfer = ")]),
     # Senders that sleep.
     ("a sender that sleeps is not woken by the receive", "wake.c", [("        channel->wake.due = true;\n", "")]),
-    ("a sender that nobody will wake does not look", "wake.c", [("        if (!channel->wake.asleep_said || channel->send.repeats > 0) {", "        if (!channel) {")]),
+    ("a sender that nobody will wake does not look", "wake.c",
+     [("        if (!channel->wake.asleep_said || channel->send.repeats > 0) {", "        if (!channel) {")]),
     # Keys.
     ("any proof is right", "link/prove.c", [("if (status == CRPC_OK && !proof_equal(word->proof, expected))", "if (0)")]),
     ("a link opens before the peer has proved its key", "link/prove.c",
