@@ -212,12 +212,12 @@ type ContextInfo struct {
 	Initiators      int  // 0 without WithInitiators
 	// The device's vector that the completion queues use, from 0: WithCompletionVector.
 	CompletionVector int
-	TrafficClass    int  // this and the rest: in use, whether of options or of the environment
-	ServiceLevel    int  // 0: that of the route where rdma_cm connects
-	PartitionKey    int  // P_Key of what does not connect by rdma_cm; 0 = not known
-	RetryTimeout    int  // 0: as each kind of connection has it
-	RetryCount      int  // likewise
-	GRHRequired     bool // InfiniBand: packets to the port and from it have a GRH
+	TrafficClass     int  // this and the rest: in use, whether of options or of the environment
+	ServiceLevel     int  // 0: that of the route where rdma_cm connects
+	PartitionKey     int  // P_Key of what does not connect by rdma_cm; 0 = not known
+	RetryTimeout     int  // 0: as each kind of connection has it
+	RetryCount       int  // likewise
+	GRHRequired      bool // InfiniBand: packets to the port and from it have a GRH
 }
 
 // Info describes the context and its device.
