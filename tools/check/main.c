@@ -318,11 +318,11 @@ int main(int argc, char **argv)
     bool remembered =
         options.forget || remember(&options.subject, left_out & applies(&options),
                                    options.only_count == 0 && !options.subject.peer, out);
-    if (options.report && !report_write(report, options.report)) {
+    const bool written = !options.report || report_write(report, options.report);
+    if (!written) {
         fprintf(stderr, "copyrpc-check: cannot write '%s': %s\n", options.report, strerror(errno));
-        return 2;
     }
     json_decref(report);
     const bool checked = counts[VERDICT_OK] + counts[VERDICT_FAILED] > 0;
-    return !remembered || !checked ? 2 : counts[VERDICT_FAILED] > 0 ? 1 : 0;
+    return !written || !remembered || !checked ? 2 : counts[VERDICT_FAILED] > 0 ? 1 : 0;
 }
