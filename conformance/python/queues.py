@@ -111,7 +111,9 @@ class Queues:
 
     @staticmethod
     def address_fields(address):
-        return {**vars(address), "gid": address.gid.hex()}
+        fields = {**vars(address), "gid": address.gid.hex()}
+        del fields["grh_required"]  # no runner hands it on
+        return fields
 
     def do_queue_join_address(self, queue, gid, **numbers):
         address = copyrpc.QueueAddress(gid=bytes.fromhex(gid), **numbers)
