@@ -71,15 +71,16 @@ static int32_t connect_channel(crpc_context *context, const char *address, int r
     return status;
 }
 
-/* Message number n is n bytes shorter than its buffer, and filled with n. */
+/* Message number n is n bytes shorter than its buffer, and filled with n. Over two rails, messages may complete in another order: so
+ * each op says in its user_data which buffer it has. */
 static int32_t post(crpc_context *context, crpc_channel channel, crpc_region region, int receives,
-                    uint32_t number)
+                    uint32_t number, uint32_t place)
 {
-    uint8_t *buffer = memory[number % DEPTH];
+    uint8_t *buffer = memory[place];
     crpc_channel_op op = {.opcode = receives ? CRPC_CHANNEL_RECEIVE : CRPC_CHANNEL_SEND,
                           .channel = channel,
                           .region = region,
-                          .user_data = number,
+                          .user_data = (uint64_t)number << 32 | place,
                           .address = (uint64_t)(uintptr_t)buffer,
                           .bytes = receives ? BYTES : BYTES - number % BYTES};
     int32_t reason;
@@ -92,8 +93,8 @@ static int32_t post(crpc_context *context, crpc_channel channel, crpc_region reg
 
 static int right(const crpc_completion *completion)
 {
-    uint32_t number = (uint32_t)completion->user_data;
-    const uint8_t *buffer = memory[number % DEPTH];
+    uint32_t number = (uint32_t)(completion->user_data >> 32);
+    const uint8_t *buffer = memory[(uint32_t)completion->user_data];
     uint8_t value = number & 0xff;
     return completion->payload_bytes == BYTES - number % BYTES && buffer[0] == value &&
            buffer[completion->payload_bytes - 1] == value;
@@ -124,7 +125,7 @@ int main(int argc, char **argv)
     }
     crpc_channel_get_info(context, channel, &info);
     for (; posted < DEPTH && (receives || posted < count); posted++) {
-        post(context, channel, region, receives, posted);
+        post(context, channel, region, receives, posted, posted);
     }
     crpc_completion completion = {0};
     while (receives || done < count) {
@@ -137,7 +138,7 @@ int main(int argc, char **argv)
         }
         done++;
         if (receives || posted < count) { /* refused if the sender has left: nothing more comes */
-            post(context, channel, region, receives, posted++);
+            post(context, channel, region, receives, posted++, (uint32_t)completion.user_data);
         }
     }
     if (completion.kind != CRPC_COMPLETION_DISCONNECTED) {
