@@ -13,6 +13,7 @@
 
 #include "simnic/fabric/layout.h"
 #include "simnic/fabric/packet.h"
+#include "simnic/fabric/quirk.h"
 
 #define FABRIC_PAYLOAD_MAX_BYTES 4160 /* an MTU and a GRH */
 
@@ -134,7 +135,8 @@ static inline bool fabric_rail_down(const struct fabric *fabric, int rail)
     return (fabric->fault.rails_down | fabric->fault.rails_unplugged) >> rail & 1;
 }
 
-static inline bool fabric_has_quirk(const struct fabric *fabric, enum fabric_quirk quirk)
+/* Where it happens, the device asks this. */
+static inline bool fabric_has_quirk(const struct fabric *fabric, enum quirk quirk)
 {
     return fabric->fault.quirks >> quirk & 1;
 }

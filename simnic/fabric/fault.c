@@ -103,40 +103,16 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
     return true;
 }
 
-static const char *const quirk_names[FABRIC_QUIRKS] = {
-    [FABRIC_QUIRK_NO_SRQ] = "no-srq",
-    [FABRIC_QUIRK_BLIND_MINIS] = "blind-minis",
-};
-
-const char *fault_quirk_name(enum fabric_quirk quirk)
-{
-    return quirk_names[quirk];
-}
-
-static bool quirk(const char *text, struct fabric_fault *fault)
-{
-    fault->quirks_said = true;
-    if (strcmp(text, "none") == 0) {
-        fault->quirks = 0;
-        return true;
-    }
-    for (uint32_t i = 0; i < FABRIC_QUIRKS; i++) {
-        if (strcmp(text, quirk_names[i]) == 0) {
-            fault->quirks |= 1u << i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Several words add up. */
-static bool breaks(const char *name, uint64_t *broken)
+static bool quirk(const char *name, struct fabric_fault *fault)
 {
-    enum quirk found;
-    if (!quirk_find(name, &found)) {
+    enum quirk found = QUIRK_FIRST_LASTING;
+    const bool none = strcmp(name, "none") == 0;
+    if (!none && !quirk_find(name, &found)) {
         return false;
     }
-    *broken |= 1ull << found;
+    fault->lasting_said = fault->lasting_said || found >= QUIRK_FIRST_LASTING;
+    fault->quirks = none ? fault->quirks & ~QUIRKS_LASTING : fault->quirks | 1ull << found;
     return true;
 }
 
@@ -183,7 +159,7 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         *expected =
             "a quirk that simnic's README lists, as in quirk=no-srq, or the name of a check of "
             "copyrpc-check";
-        return quirk(value, fault) || breaks(value, &fault->broken);
+        return quirk(value, fault);
     }
     *expected = NULL;
     return false;

@@ -10,18 +10,9 @@
 
 #define FABRIC_RAILS 2u /* ports of a session */
 
-/* Ways in which an adapter may differ from the one that simnic is otherwise: what it lacks, or does as others do not. A program asks
- * for most of it once, so a session begins with them. */
-enum fabric_quirk {
-    FABRIC_QUIRK_NO_SRQ, /* there are no SRQs, as with irdma before E830, erdma and mana */
-    /* completions of receives share a CQE although their mini CQEs do not tell their immediates, nor where their receives are */
-    FABRIC_QUIRK_BLIND_MINIS,
-    FABRIC_QUIRKS
-};
-
 struct fabric_fault {
     uint64_t seed;
-    uint64_t broken;                /* bit q: the devices break what enum quirk q is about */
+    uint64_t quirks;                /* bit q: enum quirk q */
     uint32_t lose_per_million;      /* packets that vanish */
     uint32_t duplicate_per_million; /* packets that come twice */
     uint32_t delay_per_million;     /* packets that come late */
@@ -35,8 +26,7 @@ struct fabric_fault {
     uint32_t fill_cqn;           /* this CQ overruns; 0: none */
     uint32_t taken_count;        /* a QP that fails has taken so many WQEs of its SRQ, ... */
     uint32_t taken_us;           /* ... and gives them back so much later */
-    uint32_t quirks;             /* bit n: enum fabric_quirk n */
-    bool quirks_said;            /* the specification has a word of them: else they stay */
+    bool lasting_said; /* the specification has a word of lasting quirks: else they stay */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */
 };
@@ -44,9 +34,6 @@ struct fabric_fault {
 /* Parses `spec` into *fault. Returns true, or false with one line in `error` that says which word
  * is wrong and why. */
 bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size_t error_bytes);
-
-/* Returns the name of a quirk, as in `quirk=no-srq`. */
-const char *fault_quirk_name(enum fabric_quirk quirk);
 
 /* A generator of decisions (SplitMix64): the same seed gives the same sequence. */
 struct fault_dice {

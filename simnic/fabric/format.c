@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "simnic/fabric/layout.h"
+#include "simnic/fabric/quirk.h"
 
 int fabric_format(const char *path, uint32_t link)
 {
@@ -85,8 +86,8 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
      * it. */
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     fault.serial = file->fault.serial + 1;
-    if (!fault.quirks_said) {
-        fault.quirks = file->fault.quirks;
+    if (!fault.lasting_said) {
+        fault.quirks |= file->fault.quirks & QUIRKS_LASTING;
     }
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);

@@ -5,7 +5,7 @@
 
 static const char *const names[QUIRK_COUNT] = {
 #define QUIRK(id, name) [QUIRK_##id] = (name),
-    QUIRKS(QUIRK)
+    QUIRKS(QUIRK) LASTING_QUIRKS(QUIRK)
 #undef QUIRK
 };
 

@@ -1,6 +1,8 @@
-/* quirk.h: what a device may do otherwise than drivers expect, on demand: the fault `quirk=NAME`. Each breaks one
- * assumption that the drivers of copyrpc make, as silicon or firmware might, and nothing else; the check of copyrpc-check
- * with the same name has to find it. Where it happens, the device asks quirk_has. */
+/* quirk.h: what a device may do otherwise than a ConnectX as drivers expect it, on demand: the fault `quirk=NAME`.
+ *
+ * QUIRKS each break one assumption that the drivers of copyrpc make, as silicon or firmware might, and nothing else; the check of
+ * copyrpc-check with the same name has to find it. LASTING_QUIRKS are what other adapters lack or do. A program asks for most of it
+ * once, so a session begins with them, and they stay when other faults are set. */
 #ifndef SIMNIC_FABRIC_QUIRK_H
 #define SIMNIC_FABRIC_QUIRK_H
 
@@ -51,23 +53,24 @@
     Q(CALLS, "calls")                             /* of a message with immediate of 1 KiB and more, a byte is wrong */ \
     Q(CHANNELS, "channels")                       /* in the middle of a WRITE of several packets, a byte is wrong */   \
     Q(RAILS, "rails")                             /* the same at rail 1 alone */
+
+#define LASTING_QUIRKS(L)                                                                                              \
+    L(NO_SRQ, "no-srq")           /* there are no SRQs, as with irdma before the E830, erdma and mana */               \
+    L(BLIND_MINIS, "blind-minis") /* receives share a CQE although mini CQEs tell neither immediate nor place */
 /* clang-format on */
 
 enum quirk {
 #define QUIRK(id, name) QUIRK_##id,
-    QUIRKS(QUIRK)
+    QUIRKS(QUIRK) QUIRK_FIRST_LASTING,
+    QUIRK_BEFORE_LASTING = QUIRK_FIRST_LASTING - 1,
+    LASTING_QUIRKS(QUIRK)
 #undef QUIRK
         QUIRK_COUNT
 };
+#define QUIRKS_LASTING (~0ull << QUIRK_FIRST_LASTING)
 
 /* Returns false if there is no quirk with this name. */
 bool quirk_find(const char *name, enum quirk *quirk);
 const char *quirk_name(enum quirk quirk);
-
-/* `broken` is that of struct fabric_fault. */
-static inline bool quirk_has(uint64_t broken, enum quirk quirk)
-{
-    return broken >> quirk & 1;
-}
 
 #endif

@@ -12,7 +12,7 @@
 /* Returns whether the device breaks this assumption on purpose. */
 static inline bool nic_has_quirk(const struct nic *nic, enum quirk quirk)
 {
-    return unlikely(nic->fabric && quirk_has(nic->fabric->fault.broken, quirk));
+    return unlikely(nic->fabric && fabric_has_quirk(nic->fabric, quirk));
 }
 
 /* ---- nic.c ---- */

@@ -29,15 +29,21 @@ __attribute__((format(printf, 3, 4))) static void append(char *specification, si
     va_end(values);
 }
 
+static void append_quirks(const struct fabric_fault *fault, int first, int end, char *specification,
+                          size_t bytes)
+{
+    for (int quirk = first; quirk < end; quirk++) {
+        if (fault->quirks >> quirk & 1) {
+            append(specification, bytes, "quirk=%s", quirk_name((enum quirk)quirk));
+        }
+    }
+}
+
 /* Writes a fault the way that fault_parse reads it. */
 static void describe(const struct fabric_fault *fault, char *specification, size_t bytes)
 {
     *specification = '\0';
-    for (int quirk = 0; quirk < QUIRK_COUNT; quirk++) {
-        if (quirk_has(fault->broken, (enum quirk)quirk)) {
-            append(specification, bytes, "quirk=%s", quirk_name((enum quirk)quirk));
-        }
-    }
+    append_quirks(fault, 0, QUIRK_FIRST_LASTING, specification, bytes);
     if (fault->lose_per_million) {
         append(specification, bytes, "lose=%.6g", fault->lose_per_million / 1e6);
     }
@@ -71,11 +77,7 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     if (fault->taken_count) {
         append(specification, bytes, "taken=%u:%u", fault->taken_count, fault->taken_us);
     }
-    for (uint32_t i = 0; i < FABRIC_QUIRKS; i++) {
-        if (fault->quirks >> i & 1) {
-            append(specification, bytes, "quirk=%s", fault_quirk_name(i));
-        }
-    }
+    append_quirks(fault, QUIRK_FIRST_LASTING, QUIRK_COUNT, specification, bytes);
     if (fault->seed > 1) { /* 1 is the default, and 0 what nobody ever set */
         append(specification, bytes, "seed=%llu", (unsigned long long)fault->seed);
     }

@@ -33,7 +33,7 @@ static uint64_t firmware(void)
 static struct ib_uverbs_query_device_resp device_attributes(const struct context *context)
 {
     uint64_t guid = htobe64(rails[context->rail].node_guid);
-    const bool srqs = !fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_NO_SRQ);
+    const bool srqs = !fabric_has_quirk(process.nic.fabric, QUIRK_NO_SRQ);
     return (struct ib_uverbs_query_device_resp){
         .fw_ver = firmware(),
         .node_guid = guid,

@@ -118,7 +118,7 @@ int verb_create_cq(const struct call *call)
     cq->record = (uint8_t *)(uintptr_t)driver.db_addr;
     cq->entries = power_of_two_at_least((uint32_t)entries + 1);
     cq->entry_bytes = driver.cqe_size;
-    cq->blind = fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_BLIND_MINIS);
+    cq->blind = fabric_has_quirk(process.nic.fabric, QUIRK_BLIND_MINIS);
     cq->pads = driver.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
     cq->owner = object;
     /* A program may arm with zero first, which is what its record holds. So the record gets a value
@@ -203,7 +203,7 @@ int verb_create_srq(const struct call *call)
 {
     struct srq_creation c = {0};
     int result = read_srq_creation(call, &c);
-    if (fabric_has_quirk(process.nic.fabric, FABRIC_QUIRK_NO_SRQ)) {
+    if (fabric_has_quirk(process.nic.fabric, QUIRK_NO_SRQ)) {
         result = EOPNOTSUPP;
     }
     if (result) {
