@@ -93,12 +93,11 @@ void pair_reconnect(struct pair *pair)
     pair_connect(pair->sender, pair->receiver, &transport);
 }
 
-int pair_set_up(void **state)
+struct pair *pair_open(const struct nic_options *options)
 {
     struct pair *pair = calloc(1, sizeof(*pair));
-    struct nic_options options = pair_options();
-    pair->near.nic = pair_open_nic(&options);
-    pair->far.nic = pair_open_nic(&options);
+    pair->near.nic = pair_open_nic(options);
+    pair->far.nic = pair_open_nic(options);
     pair->source = pair_map(PAIR_BYTES);
     pair->ring = pair_map(PAIR_BYTES);
     pair->box = pair_map(4096);
@@ -109,13 +108,11 @@ int pair_set_up(void **state)
     pair_enroll(pair->far.nic, pair->box, 64, CRPC_ACCESS_REMOTE_READ, &pair->box_memory);
     pair->far.nic->operations->refill(pair->far.nic);
     pair_reconnect(pair);
-    *state = pair;
-    return 0;
+    return pair;
 }
 
-int pair_tear_down(void **state)
+void pair_close(struct pair *pair)
 {
-    struct pair *pair = *state;
     const struct nic_operations *operations = pair->near.nic->operations;
     operations->queue_pair_destroy(pair->sender);
     if (pair->receiver) {
@@ -130,6 +127,18 @@ int pair_tear_down(void **state)
     munmap(pair->ring, PAIR_BYTES);
     munmap(pair->box, 4096);
     free(pair);
+}
+
+int pair_set_up(void **state)
+{
+    const struct nic_options options = pair_options();
+    *state = pair_open(&options);
+    return 0;
+}
+
+int pair_tear_down(void **state)
+{
+    pair_close(*state);
     return 0;
 }
 

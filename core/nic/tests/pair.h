@@ -51,7 +51,11 @@ void *pair_map(size_t bytes);
 void pair_enroll(struct nic *nic, void *address, size_t bytes, uint32_t access,
                  struct nic_keys *memory);
 
-/* cmocka fixtures: *state is a struct pair. */
+/* Two nics with these options, their queue pairs and their memory. The far one's receives are posted. */
+struct pair *pair_open(const struct nic_options *options);
+void pair_close(struct pair *pair);
+
+/* cmocka fixtures: *state is a struct pair, with pair_options. */
 int pair_set_up(void **state);
 int pair_tear_down(void **state);
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_set_up, pair_tear_down)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <sys/mman.h>
 
 #include "../../tests/pair.h"
 #include "base/clock.h"
@@ -20,43 +19,10 @@
 
 static struct pair *open_pair(bool compressed_receives)
 {
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
-    struct pair *pair = calloc(1, sizeof(*pair));
     struct nic_options options = pair_options();
     options.features = CRPC_FEATURE_CQE_COMPRESSION;
     options.compressed_receives = compressed_receives;
-    pair->near.nic = pair_open_nic(&options);
-    pair->far.nic = pair_open_nic(&options);
-    pair->source = pair_map(PAIR_BYTES);
-    pair->ring = pair_map(PAIR_BYTES);
-    pair_enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE,
-                &pair->source_memory);
-    pair_enroll(pair->far.nic, pair->ring, PAIR_BYTES,
-                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
-    const struct nic_operations *operations = pair->near.nic->operations;
-    operations->refill(pair->far.nic);
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->sender, NULL),
-                     CRPC_OK);
-    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->receiver, NULL),
-                     CRPC_OK);
-    pair_connect(pair->sender, pair->receiver, &transport);
-    return pair;
-}
-
-static void close_pair(struct pair *pair)
-{
-    const struct nic_operations *operations = pair->near.nic->operations;
-    operations->queue_pair_destroy(pair->sender);
-    operations->queue_pair_destroy(pair->receiver);
-    operations->memory_deregister(pair->near.nic, &pair->source_memory);
-    operations->memory_deregister(pair->far.nic, &pair->ring_memory);
-    operations->close(pair->near.nic);
-    operations->close(pair->far.nic);
-    munmap(pair->source, PAIR_BYTES);
-    munmap(pair->ring, PAIR_BYTES);
-    free(pair);
+    return pair_open(&options);
 }
 
 /* Bursts of WRITEs with different immediates. Returns how many arrive with another than was sent. */
@@ -94,7 +60,7 @@ static void test_sends_alone(void **state)
     assert_int_equal(wrong_immediates(pair), 0);
     assert_true(to_mlx5_nic(pair->near.nic)->sends.blocks > 0);
     assert_int_equal(pair->far.nic->unknown_completions, 0);
-    close_pair(pair);
+    pair_close(pair);
 }
 
 static void test_receives(void **state)
@@ -102,7 +68,7 @@ static void test_receives(void **state)
     (void)state;
     struct pair *pair = open_pair(true);
     assert_true(wrong_immediates(pair) > ROUNDS);
-    close_pair(pair);
+    pair_close(pair);
 }
 
 int main(void)

@@ -24,50 +24,23 @@
 
 static bool compress_receives = true;
 
-/* As pair_set_up, which knows no options. */
 static void open_pair(struct pair *pair, uint32_t features)
 {
-    void *state = NULL;
-    pair_set_up(&state);
-    memcpy(pair, state, sizeof(*pair));
-    free(state);
-    if (features == 0) {
-        return;
-    }
-    const struct nic_operations *operations = pair->near.nic->operations;
     struct nic_options options = pair_options();
-    options.features = features;
-    options.compressed_receives = compress_receives;
-    operations->queue_pair_destroy(pair->sender);
-    operations->queue_pair_destroy(pair->receiver);
-    pair->sender = pair->receiver = NULL;
-    operations->memory_deregister(pair->near.nic, &pair->source_memory);
-    operations->memory_deregister(pair->far.nic, &pair->ring_memory);
-    operations->memory_deregister(pair->far.nic, &pair->box_memory);
-    operations->close(pair->near.nic);
-    operations->close(pair->far.nic);
-    pair->near.nic = pair_open_nic(&options);
-    pair->far.nic = pair_open_nic(&options);
-    assert_int_equal(operations->memory_register(pair->near.nic, NULL, pair->source, PAIR_BYTES, 0,
-                                                 CRPC_ACCESS_LOCAL_WRITE, &pair->source_memory,
-                                                 NULL),
-                     CRPC_OK);
-    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->ring, PAIR_BYTES, 0,
-                                                 CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE,
-                                                 &pair->ring_memory, NULL),
-                     CRPC_OK);
-    assert_int_equal(operations->memory_register(pair->far.nic, NULL, pair->box, 64, 0,
-                                                 CRPC_ACCESS_REMOTE_READ, &pair->box_memory, NULL),
-                     CRPC_OK);
-    pair_reconnect(pair);
+    if (features != 0) {
+        options.features = features;
+        options.compressed_receives = compress_receives;
+    }
+    struct pair *opened = pair_open(&options);
+    *pair = *opened;
+    free(opened);
 }
 
-static void close_pair(struct pair *pair)
+static void close_pair(const struct pair *pair)
 {
-    struct pair *copy = malloc(sizeof(*copy));
-    void *state = copy;
-    memcpy(copy, pair, sizeof(*copy));
-    pair_tear_down(&state);
+    struct pair *opened = malloc(sizeof(*opened));
+    *opened = *pair;
+    pair_close(opened);
 }
 
 static uint32_t poll_once(struct nic *nic, struct nic_completion *completions, uint32_t capacity)

@@ -8,54 +8,20 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <sys/mman.h>
 
 #include "../../tests/pair.h"
 #include "channel/channel.h"
 #include "nic/mlx5/mlx5.h"
 
-/* Two nics with these options, and the sender's queue pair. */
 static struct pair *open_pair(uint32_t depth, uint32_t inline_bytes, uint32_t pieces)
 {
-    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
-    struct pair *pair = calloc(1, sizeof(*pair));
     struct nic_options options = pair_options();
     options.send_depth = depth;
     options.send_completion_depth = 4096;
     options.signal_interval = depth / 2;
     options.inline_bytes = inline_bytes;
     options.pieces = pieces;
-    pair->near.nic = pair_open_nic(&options);
-    pair->far.nic = pair_open_nic(&options);
-    pair->source = pair_map(PAIR_BYTES);
-    pair->ring = pair_map(PAIR_BYTES);
-    pair_enroll(pair->near.nic, pair->source, PAIR_BYTES, CRPC_ACCESS_LOCAL_WRITE,
-                &pair->source_memory);
-    pair_enroll(pair->far.nic, pair->ring, PAIR_BYTES,
-                CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE, &pair->ring_memory);
-    const struct nic_operations *operations = pair->near.nic->operations;
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->sender, NULL),
-                     CRPC_OK);
-    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->receiver, NULL),
-                     CRPC_OK);
-    pair_connect(pair->sender, pair->receiver, &transport);
-    return pair;
-}
-
-static void close_pair(struct pair *pair)
-{
-    const struct nic_operations *operations = pair->near.nic->operations;
-    operations->queue_pair_destroy(pair->sender);
-    operations->queue_pair_destroy(pair->receiver);
-    operations->memory_deregister(pair->near.nic, &pair->source_memory);
-    operations->memory_deregister(pair->far.nic, &pair->ring_memory);
-    operations->close(pair->near.nic);
-    operations->close(pair->far.nic);
-    munmap(pair->source, PAIR_BYTES);
-    munmap(pair->ring, PAIR_BYTES);
-    free(pair);
+    return pair_open(&options);
 }
 
 static void post(struct pair *pair, uint32_t count, uint32_t bytes)
@@ -88,7 +54,7 @@ static void test_flushed(void **state)
         const uint32_t places = sends->consumer - from;
         assert_in_range(places, depth, nic_send_places(depth));
         most = places > most ? places : most;
-        close_pair(pair);
+        pair_close(pair);
     }
     assert_int_equal(most, nic_send_places(depth)); /* so that less would be too few */
 }
@@ -123,7 +89,7 @@ static void test_calls(void **state)
     assert_int_equal(pair->near.nic->pieces_max, NIC_PIECES_MAX);
     assert_int_equal(ring_kib(pair), 16);
     fill(pair);
-    close_pair(pair);
+    pair_close(pair);
 }
 
 /* Of channels, which have one piece in a WQE, and bind windows. */
@@ -135,7 +101,7 @@ static void test_channels(void **state)
     assert_int_equal(pair->near.nic->pieces_max, 1);
     assert_int_equal(ring_kib(pair), 64);
     fill(pair);
-    close_pair(pair);
+    pair_close(pair);
 }
 
 int main(void)
