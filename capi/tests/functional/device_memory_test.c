@@ -18,11 +18,11 @@
 #include <cmocka.h>
 
 #include "copyrpc.h"
+#include "kept.h"
 #include "place.h"
 
 #define SECONDS_MAX 60
 #define BYTES (256u << 10)
-#define KEPT_MAX 256u
 #define ALL_RIGHTS                                                                                 \
     (CRPC_ACCESS_LOCAL_WRITE | CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ |                \
      CRPC_ACCESS_REMOTE_ATOMIC)
@@ -35,8 +35,7 @@ struct side {
     uint64_t address; /* of the region: nobody can touch it there */
     uint8_t *bytes;   /* the same memory, for the test alone */
     uint64_t handle;  /* of the connection under test */
-    crpc_completion kept[KEPT_MAX];
-    uint32_t count;
+    struct kept kept;
 };
 
 static struct side here, there;
@@ -113,23 +112,7 @@ static int close_both(void **state)
 
 static void keep(struct side *side)
 {
-    int32_t count = crpc_poll(side->context, side->kept + side->count, KEPT_MAX - side->count);
-    assert_true(count >= 0);
-    side->count += (uint32_t)count;
-    assert_true(side->count < KEPT_MAX);
-}
-
-static bool take(struct side *side, uint8_t kind, crpc_completion *found)
-{
-    for (uint32_t i = 0; i < side->count; i++) {
-        if (side->kept[i].kind == kind) {
-            *found = side->kept[i];
-            memmove(&side->kept[i], &side->kept[i + 1],
-                    (--side->count - i) * sizeof(side->kept[0]));
-            return true;
-        }
-    }
-    return false;
+    kept_poll(&side->kept, side->context);
 }
 
 /* Polls this side until it has such a completion, whose view is valid then; before that the other. */
@@ -137,7 +120,7 @@ static crpc_completion await(struct side *side, uint8_t kind)
 {
     crpc_completion found = {0};
     time_t end = time(NULL) + SECONDS_MAX;
-    while (!take(side, kind, &found)) {
+    while (!kept_take(&side->kept, kind, &found)) {
         if (time(NULL) >= end) {
             fail_msg("completion %u did not come in %d s", kind, SECONDS_MAX);
         }

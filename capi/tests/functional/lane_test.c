@@ -14,12 +14,12 @@
 #include <cmocka.h>
 
 #include "copyrpc.h"
+#include "kept.h"
 #include "leave_out.h"
 #include "place.h"
 
 #define SECONDS_MAX 60
 #define BYTES (4u << 20)
-#define KEPT_MAX 256u
 #define ALL_ACCESS (CRPC_ACCESS_REMOTE_WRITE | CRPC_ACCESS_REMOTE_READ | CRPC_ACCESS_REMOTE_ATOMIC)
 
 struct side {
@@ -27,8 +27,7 @@ struct side {
     crpc_endpoint endpoint;
     crpc_region region;
     uint8_t *memory;
-    crpc_completion kept[KEPT_MAX]; /* that nobody has awaited */
-    uint32_t count;
+    struct kept kept; /* that nobody has awaited */
 };
 
 static struct side here, there; /* connects, and listens */
@@ -37,23 +36,7 @@ static struct side here, there; /* connects, and listens */
 
 static void keep(struct side *side)
 {
-    int32_t count = crpc_poll(side->context, side->kept + side->count, KEPT_MAX - side->count);
-    assert_true(count >= 0);
-    side->count += (uint32_t)count;
-    assert_true(side->count < KEPT_MAX);
-}
-
-static bool take(struct side *side, uint8_t kind, crpc_completion *found)
-{
-    for (uint32_t i = 0; i < side->count; i++) {
-        if (side->kept[i].kind == kind) {
-            *found = side->kept[i];
-            memmove(&side->kept[i], &side->kept[i + 1],
-                    (--side->count - i) * sizeof(side->kept[0]));
-            return true;
-        }
-    }
-    return false;
+    kept_poll(&side->kept, side->context);
 }
 
 /* Polls both until this side has such a completion. Views do not last. */
@@ -61,7 +44,7 @@ static crpc_completion await(struct side *side, uint8_t kind)
 {
     crpc_completion found = {0};
     time_t end = time(NULL) + SECONDS_MAX;
-    while (!take(side, kind, &found)) {
+    while (!kept_take(&side->kept, kind, &found)) {
         if (time(NULL) >= end) {
             fail_msg("completion %u did not come in %d s", kind, SECONDS_MAX);
         }
@@ -370,7 +353,7 @@ static void expect_refused(crpc_grant grant, uint8_t opcode)
     do {
         crpc_completion room;
         round_trip();
-        while (take(&here, CRPC_COMPLETION_ROOM, &room)) {
+        while (kept_take(&here.kept, CRPC_COMPLETION_ROOM, &room)) {
         }
         crpc_lane_submit(here.context, here.endpoint, &op, 1, NULL, 0, &reason);
     } while (reason == CRPC_E_AGAIN);
