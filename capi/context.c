@@ -173,7 +173,7 @@ static int32_t driver_of_environment(uint32_t *driver, crpc_error *error)
                      "COPYRPC_DRIVER=%.32s names no driver: it is verbs, mlx5 or auto", name);
 }
 
-bool context_compresses_receives(void)
+static bool compresses_receives(void)
 {
     const char *wanted = getenv("COPYRPC_COMPRESSED_RECEIVES");
     return wanted && strcmp(wanted, "1") == 0;
@@ -229,35 +229,35 @@ static void tell_passed_over(struct crpc_context *context, const crpc_context_op
     }
 }
 
-struct nic_network context_network(const crpc_context_options *options)
+struct nic_options context_nic_options(const crpc_context_options *options, bool automatic)
 {
-    return (struct nic_network){.traffic_class = (uint8_t)options->traffic_class,
-                                .service_level = (uint8_t)options->service_level,
-                                .partition_key = (uint16_t)options->partition_key};
+    return (struct nic_options){
+        .automatic = automatic,
+        .features = options->features,
+        .network = {.traffic_class = (uint8_t)options->traffic_class,
+                    .service_level = (uint8_t)options->service_level,
+                    .partition_key = (uint16_t)options->partition_key},
+        .compressed_receives = compresses_receives(),
+        .completion_vector = options->completion_vector,
+    };
 }
 
 static int32_t open_nic(struct crpc_context *context, const crpc_context_options *options,
                         uint32_t driver, crpc_error *error)
 {
-    struct nic_options wanted = {
-        .automatic = driver == CRPC_DRIVER_AUTO,
-        .port = options->port,
-        .gid_index_given = options->flags & CRPC_CONTEXT_GID_INDEX,
-        .gid_index = options->gid_index,
-        .receive_depth = options->receive_depth,
-        .send_depth = SEND_DEPTH,
-        .send_completion_depth =
-            nic_send_places(SEND_DEPTH) *
-            (options->initiators ? 2 * options->initiators : options->endpoints_max),
-        .signal_interval = options->signal_interval,
-        .initiators = options->initiators,
-        .features = options->features,
-        .network = context_network(options),
-        .initiator_retry_timeout = options->retry_timeout,
-        .initiator_retry_count = options->retry_count,
-        .compressed_receives = context_compresses_receives(),
-        .completion_vector = options->completion_vector,
-    };
+    struct nic_options wanted = context_nic_options(options, driver == CRPC_DRIVER_AUTO);
+    wanted.port = options->port;
+    wanted.gid_index_given = options->flags & CRPC_CONTEXT_GID_INDEX;
+    wanted.gid_index = options->gid_index;
+    wanted.receive_depth = options->receive_depth;
+    wanted.send_depth = SEND_DEPTH;
+    wanted.send_completion_depth =
+        nic_send_places(SEND_DEPTH) *
+        (options->initiators ? 2 * options->initiators : options->endpoints_max);
+    wanted.signal_interval = options->signal_interval;
+    wanted.initiators = options->initiators;
+    wanted.initiator_retry_timeout = options->retry_timeout;
+    wanted.initiator_retry_count = options->retry_count;
     memcpy(wanted.device, options->device, sizeof(wanted.device));
     int32_t status = nic_open(driver, &wanted, &context->nic, error);
     if (status != CRPC_OK) {

@@ -77,23 +77,17 @@ static int32_t take_name(const struct crpc_context *context, const crpc_context_
 static struct nic_options nic_options_of(const struct rail_choice *choice,
                                          const crpc_context_options *options, bool automatic)
 {
-    struct nic_options wanted = {
-        .automatic = automatic,
-        .port = choice->port,
-        .gid_index_given = choice->gid_index_given,
-        .gid_index = choice->gid_index,
-        .receive_depth = options->rail_receive_depth,
-        .send_depth = CHANNEL_SEND_DEPTH,
-        .send_completion_depth = options->channels_max * options->rail_queue_pairs_max *
-                                 nic_send_places(CHANNEL_SEND_DEPTH),
-        .signal_interval = CHANNEL_SIGNAL_INTERVAL,
-        .features = options->features,
-        .network = context_network(options),
-        .compressed_receives = context_compresses_receives(),
-        .completion_vector = options->completion_vector,
-        .inline_bytes = CHANNEL_INLINE_BYTES,
-        .pieces = 1,
-    };
+    struct nic_options wanted = context_nic_options(options, automatic);
+    wanted.port = choice->port;
+    wanted.gid_index_given = choice->gid_index_given;
+    wanted.gid_index = choice->gid_index;
+    wanted.receive_depth = options->rail_receive_depth;
+    wanted.send_depth = CHANNEL_SEND_DEPTH;
+    wanted.send_completion_depth =
+        options->channels_max * options->rail_queue_pairs_max * nic_send_places(CHANNEL_SEND_DEPTH);
+    wanted.signal_interval = CHANNEL_SIGNAL_INTERVAL;
+    wanted.inline_bytes = CHANNEL_INLINE_BYTES;
+    wanted.pieces = 1;
     memcpy(wanted.device, choice->device, sizeof(wanted.device));
     return wanted;
 }

@@ -152,10 +152,8 @@ static inline struct region *region_of(const struct crpc_context *context, crpc_
     return handles_get(&context->handles, region.bits, HANDLE_REGION);
 }
 
-/* The part of the options that is for each nic of the context. */
-struct nic_network context_network(const crpc_context_options *options);
-/* Returns true if the environment says that the devices may compress completions of receives, too. */
-bool context_compresses_receives(void);
+/* Returns what is the same for each nic of the context, of its options and of the environment. automatic: nobody has named a driver. */
+struct nic_options context_nic_options(const crpc_context_options *options, bool automatic);
 /* Logs what is left out of this nic, if anything is (nic->left_out). */
 void context_tell_left_out(struct crpc_context *context, const struct nic *nic);
 
