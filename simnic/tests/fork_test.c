@@ -1,10 +1,10 @@
-/* fork_test.c: a child of a process that is being asked for connections can make connections of its
- * own; to be run under `simnic run --private`.
+/* fork_test.c: what children of a process with devices may do; to be run under `simnic run --private`.
  *
- * One process knocks at the parent without end, so that the parent's service thread answers
- * whenever the parent forks. Each child asks another process for a connection, which refuses
- * all. */
+ * A child of a process that is being asked for connections can make connections of its own. One process knocks at the
+ * parent without end, so that the parent's service thread answers whenever the parent forks. Each
+ * child asks another process for a connection, which refuses all. */
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <setjmp.h>
@@ -13,7 +13,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +26,8 @@
 #define CHILDREN 60
 #define KNOCK_US 2000
 #define RESOLVE_MS 60000
-#define CHILD_S 5 /* a child that hears nothing ends */
+#define MOST_PAGES 64 /* of the device, that a process has mapped */
+#define CHILD_S 5     /* a child that hears nothing ends */
 
 static struct sockaddr_in address_of(uint16_t port)
 {
@@ -158,9 +162,74 @@ static void children_connect(void **state)
     waitpid(knocker, NULL, 0);
 }
 
+/* Finds where the process has pages of the device. Returns how many. */
+static unsigned find_pages(void *pages[])
+{
+    unsigned count = 0;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof(line), maps)) {
+        uintptr_t start;
+        if (count < MOST_PAGES && strstr(line, "simnic-doorbells") &&
+            sscanf(line, "%" SCNxPTR, &start) == 1) {
+            pages[count++] = (void *)start;
+        }
+    }
+    if (maps) {
+        fclose(maps);
+    }
+    return count;
+}
+
+/* libmlx5 unmaps the pages of the parent's, wherever they were. Nothing of the child's may have come to lie there: it asks for just
+ * these addresses. */
+__attribute__((noreturn)) static void close_inherited(struct ibv_context *context,
+                                                      void *const pages[], unsigned count)
+{
+    const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *mine[MOST_PAGES];
+    unsigned char there;
+    for (unsigned i = 0; i < count; i++) {
+        mine[i] = mmap(pages[i], bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (ibv_close_device(context)) {
+        _exit(1);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (mine[i] == MAP_FAILED || mincore(mine[i], bytes, &there)) {
+            _exit(2);
+        }
+    }
+    _exit(0);
+}
+
+static void children_close_devices(void **state)
+{
+    (void)state;
+    int status = -1;
+    void *pages[MOST_PAGES];
+    struct ibv_device **devices = ibv_get_device_list(NULL);
+    assert_non_null(devices);
+    struct ibv_context *context = ibv_open_device(devices[0]);
+    assert_non_null(context);
+    const unsigned count = find_pages(pages);
+    assert_int_not_equal(count, 0);
+    pid_t child = fork_bound();
+    if (child == 0) {
+        close_inherited(context, pages, count);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(ibv_close_device(context), 0);
+    ibv_free_device_list(devices);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(children_connect)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(children_connect),
+        cmocka_unit_test(children_close_devices),
+    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

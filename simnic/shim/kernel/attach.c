@@ -107,6 +107,7 @@ static void after_fork_in_child(void)
 {
     descriptors_inherit();
     contexts_inherit();
+    pages_inherit();
     doorbells_forget();
     unknown_stores_forget();
     core_clock_forget();

@@ -8,10 +8,8 @@
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/verbs.h"
 #include "simnic/shim/process/process.h"
@@ -24,14 +22,6 @@ _Static_assert(DEVICE_MEMORY_FIRST_PAGE == MLX5_IB_MMAP_DEVICE_MEM << 8, "libmlx
 _Static_assert(DEVICE_MEMORY_END_PAGE <= DEVICE_MEMORY_FIRST_PAGE + 256,
                "then libmlx5 goes on elsewhere");
 
-struct mapping {
-    const uint8_t *address;
-    uint32_t page;
-    uint64_t pages;
-    struct list all;
-};
-
-static struct list mappings = {&mappings, &mappings};
 /* By page: how many allocations and mappings have it. */
 static uint8_t users[DEVICE_MEMORY_END_PAGE - DEVICE_MEMORY_FIRST_PAGE];
 
@@ -175,42 +165,17 @@ bool device_memory_may_map(const struct context *context, size_t page, size_t by
     return false;
 }
 
-bool device_memory_map(const void *address, size_t page, size_t bytes)
+void device_memory_map(size_t page, size_t bytes)
 {
-    struct mapping *mapping = calloc(1, sizeof(*mapping));
-    if (!mapping) {
-        return false;
-    }
-    *mapping =
-        (struct mapping){.address = address, .page = (uint32_t)page, .pages = pages_of(bytes)};
-    use(mapping->page, mapping->pages, 1);
-    list_append(&mappings, &mapping->all);
-    return true;
+    use((uint32_t)page, pages_of(bytes), 1);
 }
 
-/* A mapping ends as a whole, with its first page. */
-void device_memory_unmap(const void *address, size_t bytes)
+void device_memory_unmap(size_t page, size_t bytes)
 {
-    if (list_empty(&mappings)) {
-        return;
-    }
-    process_lock();
-    struct list *next;
-    for (struct list *l = mappings.next; l != &mappings; l = next) {
-        struct mapping *mapping = container_of(l, struct mapping, all);
-        next = l->next;
-        if (mapping->address >= (const uint8_t *)address &&
-            mapping->address < (const uint8_t *)address + bytes) {
-            use(mapping->page, mapping->pages, -1);
-            list_remove(&mapping->all);
-            free(mapping);
-        }
-    }
-    process_unlock();
+    use((uint32_t)page, pages_of(bytes), -1);
 }
 
 void device_memory_forget(void)
 {
-    list_init(&mappings); /* the parent's records are lost, as its objects are */
     memset(users, 0, sizeof(users));
 }

@@ -25,10 +25,10 @@ static inline bool device_memory_has_page(size_t page)
 
 /* Whether this context may map so many bytes from a page on: an allocation of its own, whole. With the lock. */
 bool device_memory_may_map(const struct context *context, size_t page, size_t bytes);
-/* The mapping keeps its pages, even if the allocation is freed meanwhile. Returns false if there is no memory. With the lock. */
-bool device_memory_map(const void *address, size_t page, size_t bytes);
-/* The program unmaps what is at an address. Without the lock. */
-void device_memory_unmap(const void *address, size_t bytes);
+/* The program maps so many bytes from a page on, and the mapping keeps its pages, even if the allocation is freed meanwhile; or unmaps
+ * them. With the lock. */
+void device_memory_map(size_t page, size_t bytes);
+void device_memory_unmap(size_t page, size_t bytes);
 /* In a forked child: the parent's mappings are not there. */
 void device_memory_forget(void);
 

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "simnic/shim/kernel/attach.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/device_memory.h"
@@ -19,6 +22,17 @@
 #include "simnic/shim/process/real.h"
 
 #define PAGES_BYTES ((size_t)NIC_MAX_PAGES * NIC_UAR_BYTES)
+
+/* A mapping of the program's. It ends as a whole, with its first page. */
+struct mapping {
+    uint8_t *address;
+    size_t bytes;
+    size_t page;
+    struct list all;
+};
+
+static struct list mappings = {&mappings, &mappings};
+static _Atomic uint32_t mapping_count; /* 0: nobody who unmaps needs the lock */
 
 /* ---- the file ---- */
 
@@ -169,18 +183,39 @@ static void *fail(int error)
     return MAP_FAILED;
 }
 
+/* Returns false if there is no memory. */
+static bool record(uint8_t *address, size_t page, size_t bytes)
+{
+    struct mapping *mapping = malloc(sizeof(*mapping));
+    if (!mapping) {
+        return false;
+    }
+    *mapping = (struct mapping){.address = address, .bytes = bytes, .page = page};
+    process_lock();
+    if (device_memory_has_page(page)) {
+        device_memory_map(page, bytes);
+    }
+    list_append(&mappings, &mapping->all);
+    atomic_fetch_add(&mapping_count, 1);
+    process_unlock();
+    return true;
+}
+
+static void forget(struct mapping *mapping)
+{
+    list_remove(&mapping->all);
+    atomic_fetch_sub(&mapping_count, 1);
+    free(mapping);
+}
+
 /* Has those know of a mapping who are concerned with its page. Returns false if there is no memory. */
 static bool note(void *memory, size_t page, size_t bytes)
 {
-    if (device_memory_has_page(page)) {
-        process_lock();
-        bool noted = device_memory_map(memory, page, bytes);
-        process_unlock();
-        return noted;
+    if (!record(memory, page, bytes)) {
+        return false;
     }
-    if (!core_clock_is_page(page)) {
+    if (!core_clock_is_page(page) && !device_memory_has_page(page)) {
         doorbells_map((uint32_t)page, memory);
-        return true;
     }
     return page != CORE_CLOCK_PAGE || core_clock_map(memory);
 }
@@ -205,6 +240,7 @@ void *pages_map(const struct context *context, void *address, size_t bytes, int 
     }
     madvise(memory, bytes, MADV_DONTFORK);
     if (!note(memory, page, bytes)) {
+        pages_unmap(memory, bytes);
         real.munmap(memory, bytes);
         return fail(ENOMEM);
     }
@@ -215,5 +251,33 @@ void pages_unmap(const void *address, size_t bytes)
 {
     doorbells_unmap(address, bytes);
     core_clock_unmap(address, bytes);
-    device_memory_unmap(address, bytes);
+    if (atomic_load(&mapping_count) == 0) {
+        return;
+    }
+    process_lock();
+    for (struct list *l = mappings.next, *next; l != &mappings; l = next) {
+        struct mapping *mapping = container_of(l, struct mapping, all);
+        next = l->next;
+        if (mapping->address < (const uint8_t *)address ||
+            mapping->address >= (const uint8_t *)address + bytes) {
+            continue;
+        }
+        if (device_memory_has_page(mapping->page)) {
+            device_memory_unmap(mapping->page, mapping->bytes);
+        }
+        forget(mapping);
+    }
+    process_unlock();
+}
+
+/* The child does not have the parent's pages (MADV_DONTFORK). But it has copies of what the parent's libraries know, and they unmap
+ * the pages by their addresses when a device is closed. Memory of the child's own must not have come to lie there meanwhile. */
+void pages_inherit(void)
+{
+    while (!list_empty(&mappings)) {
+        struct mapping *mapping = container_of(mappings.next, struct mapping, all);
+        real.mmap(mapping->address, mapping->bytes, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        forget(mapping);
+    }
 }

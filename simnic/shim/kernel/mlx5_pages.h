@@ -26,6 +26,9 @@ void *pages_map(const struct context *context, void *address, size_t bytes, int 
 /* The program unmaps what is at an address. Without the lock. */
 void pages_unmap(const void *address, size_t bytes);
 
+/* In a forked child: nothing else comes to lie where the parent has pages. */
+void pages_inherit(void);
+
 /* A UAR is destroyed. With the lock. */
 void pages_free(uint32_t page);
 
