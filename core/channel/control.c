@@ -98,7 +98,7 @@ static void begin_messages(struct channel *channel)
             end_message(channel);
         }
     }
-    if (channel->wake.due && (message = begin_message(channel, CHANNEL_CONTROL_WAKE, 0))) {
+    if (channel->wake.due && begin_message(channel, CHANNEL_CONTROL_WAKE, 0)) {
         channel->wake.due = false;
         end_message(channel);
     }

@@ -103,8 +103,8 @@ int32_t hint_writer_open(const char *name, struct hint_writer **out, crpc_error 
         destroy(writer);
         return status;
     }
-    hint_writer_publish(writer, CHANNEL_HINT_NONE,
-                        0); /* what the one before has left, it cannot answer for */
+    /* What the one before has left, this one cannot answer for. */
+    hint_writer_publish(writer, CHANNEL_HINT_NONE, 0);
     *out = writer;
     return CRPC_OK;
 }
@@ -113,8 +113,9 @@ void hint_writer_publish(struct hint_writer *writer, uint32_t rail0_share, uint6
 {
     assert(rail0_share <= SPLIT_WHOLE || rail0_share == CHANNEL_HINT_NONE);
     volatile struct channel_hint *shared = writer->shared;
-    uint32_t sequence =
-        shared->sequence | 1; /* odd already, if a writer was killed in the middle */
+    assert(shared);
+    /* Odd already, if a writer was killed in the middle. */
+    uint32_t sequence = shared->sequence | 1;
     shared->sequence = sequence;
     atomic_thread_fence(memory_order_release);
     shared->magic = CHANNEL_HINT_MAGIC;
