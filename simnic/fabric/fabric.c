@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 #define RECORD_ALIGN 64u
-#define PADDING 0xfe /* operation of a record that only fills the ring up to its end */
-#define DELAYED_COUNT 256u
+#define PADDING 0xfe       /* operation of a record that only fills the ring up to its end */
 #define UNKNOWN UINT64_MAX /* start time of a process that cannot be looked at */
 
 static uint32_t record_bytes(uint32_t payload_bytes)
@@ -187,7 +186,9 @@ void fabric_detach(struct fabric *fabric)
 {
     fabric_leave(fabric);
     munmap(fabric->file, sizeof(struct fabric_file));
-    free(fabric->delayed);
+    for (uint32_t which = 0; which < FABRIC_WIRES; which++) {
+        free(fabric->wires[which].packets);
+    }
     *fabric = (struct fabric){.slot = UINT32_MAX};
 }
 
@@ -254,8 +255,7 @@ static void ring_commit(struct fabric *fabric, uint32_t slot, const struct packe
     }
 }
 
-/* Puts a packet with its payload into its ring; returns false if there is no room. */
-static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *packet,
+bool fabric_transmit(struct fabric *fabric, uint32_t slot, const struct packet *packet,
                      const uint8_t *payload)
 {
     uint8_t *to = ring_reserve(fabric, slot, packet->payload_bytes);
@@ -267,7 +267,7 @@ static bool transmit(struct fabric *fabric, uint32_t slot, const struct packet *
     return true;
 }
 
-static bool owned(const struct fabric *fabric, uint32_t slot)
+bool fabric_owned(const struct fabric *fabric, uint32_t slot)
 {
     if (slot >= FABRIC_SLOTS) {
         return false;
@@ -281,16 +281,16 @@ static bool owned(const struct fabric *fabric, uint32_t slot)
  * and is told if there is no room. */
 static bool may_fail(const struct fabric *fabric, const struct packet *packet)
 {
-    return fabric->faulty && packet->operation != PACKET_CM;
+    return (fabric->faulty || fabric->on_wires) && packet->operation != PACKET_CM;
 }
 
 uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (!owned(fabric, slot)) {
+    if (!fabric_owned(fabric, slot)) {
         return fabric->scratch.payload;
     }
-    if (fabric->limited && packet->payload_bytes && packet->operation != PACKET_CM &&
-        !fabric_port_ready(fabric, packet->rail & 15)) {
+    if ((fabric->limited || fabric->on_wires) && packet->payload_bytes &&
+        packet->operation != PACKET_CM && !fabric_port_ready(fabric, packet->rail & 15)) {
         fabric->full_slot = FABRIC_SLOTS + (packet->rail & 15);
         return NULL;
     }
@@ -305,18 +305,21 @@ uint8_t *fabric_reserve(struct fabric *fabric, uint32_t slot, const struct packe
     return to + sizeof(*packet);
 }
 
-static void delay_packet(struct fabric *fabric, const struct packet *packet)
+static uint64_t latency_ns(const struct fabric *fabric, const struct packet *packet)
 {
-    if (!fabric->delayed) {
-        fabric->delayed = calloc(DELAYED_COUNT, sizeof(*fabric->delayed));
+    uint32_t rail = packet->rail & 15;
+    return rail < FABRIC_RAILS ? fabric->fault.rail_latency_us[rail] * 1000ull : 0;
+}
+
+/* By its rail's wire, if it has a latency, or else at once. */
+static void send_off(struct fabric *fabric, uint32_t slot, const struct packet *packet)
+{
+    uint32_t rail = packet->rail & 15;
+    if (fabric_wire_used(fabric, rail)) {
+        fabric_wire_put(fabric, rail, slot, packet, fabric->now_ns + latency_ns(fabric, packet));
+    } else {
+        fabric_transmit(fabric, slot, packet, fabric->scratch.payload);
     }
-    if (!fabric->delayed || fabric->delayed_head - fabric->delayed_tail == DELAYED_COUNT) {
-        return; /* it is lost, as on a wire */
-    }
-    struct fabric_delayed *d = &fabric->delayed[fabric->delayed_head++ % DELAYED_COUNT];
-    d->due_ns = fabric->now_ns + fabric->fault.delay_us * 1000ull;
-    d->packet = *packet;
-    memcpy(d->payload, fabric->scratch.payload, packet->payload_bytes);
 }
 
 /* Decides what becomes of the packet, which is in `scratch`. */
@@ -331,18 +334,19 @@ static void commit_faulty(struct fabric *fabric, uint32_t slot, const struct pac
         return;
     }
     if (fault_happens(&fabric->dice, fault->delay_per_million)) {
-        delay_packet(fabric, packet);
+        fabric_wire_put(fabric, FABRIC_DELAYED, slot, packet,
+                        fabric->now_ns + latency_ns(fabric, packet) + fault->delay_us * 1000ull);
         return;
     }
-    transmit(fabric, slot, packet, fabric->scratch.payload);
+    send_off(fabric, slot, packet);
     if (fault_happens(&fabric->dice, fault->duplicate_per_million)) {
-        transmit(fabric, slot, packet, fabric->scratch.payload);
+        send_off(fabric, slot, packet);
     }
 }
 
 void fabric_commit(struct fabric *fabric, uint32_t slot, const struct packet *packet)
 {
-    if (!owned(fabric, slot)) {
+    if (!fabric_owned(fabric, slot)) {
         return; /* nobody is there: it is lost */
     }
     if (packet->operation != PACKET_CM) {
@@ -502,8 +506,10 @@ bool fabric_faults_changed(struct fabric *fabric)
     fabric->fault = copy;
     fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
     fabric->faulty = copy.lose_per_million || copy.duplicate_per_million ||
-                     copy.delay_per_million || copy.rails_down || copy.rails_unplugged;
-    fabric->limited = copy.rail_kbps[0] || copy.rail_kbps[1];
+                     copy.delay_per_million || copy.rails_down || copy.rails_unplugged ||
+                     copy.rail_latency_us[0] || copy.rail_latency_us[1];
+    fabric->limited = copy.rail_kbps[0] || copy.rail_kbps[1] || copy.rail_latency_us[0] ||
+                      copy.rail_latency_us[1];
     return true;
 }
 
@@ -520,25 +526,4 @@ uint32_t fabric_rails_unplugged(const char *path)
     }
     close(fd);
     return unplugged;
-}
-
-void fabric_tick(struct fabric *fabric, uint64_t now_ns)
-{
-    fabric->now_ns = now_ns;
-    while (fabric->delayed_tail != fabric->delayed_head) {
-        struct fabric_delayed *d = &fabric->delayed[fabric->delayed_tail % DELAYED_COUNT];
-        if (d->due_ns > now_ns) {
-            return;
-        }
-        transmit(fabric, qpn_slot(d->packet.destination_qpn), &d->packet, d->payload);
-        fabric->delayed_tail++;
-    }
-}
-
-uint64_t fabric_next_delayed_ns(const struct fabric *fabric)
-{
-    if (fabric->delayed_tail == fabric->delayed_head) {
-        return UINT64_MAX;
-    }
-    return fabric->delayed[fabric->delayed_tail % DELAYED_COUNT].due_ns;
 }

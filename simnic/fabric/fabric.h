@@ -17,12 +17,22 @@
 
 #define FABRIC_PAYLOAD_MAX_BYTES 4160 /* an MTU and a GRH */
 
-/* Where a delayed packet is kept. */
+/* A packet that is not in a ring yet. */
 struct fabric_delayed {
     uint64_t due_ns;
+    uint32_t slot; /* where it goes */
+    bool gone;     /* it has left before those in front of it */
     struct packet packet;
     uint8_t payload[FABRIC_PAYLOAD_MAX_BYTES];
 };
+
+/* Packets on their way, in the order in which they come: wire.c. */
+struct fabric_wire {
+    struct fabric_delayed *packets; /* a ring, made when first needed */
+    uint32_t head, tail;
+};
+#define FABRIC_DELAYED FABRIC_RAILS /* the wire of packets that are late by chance */
+#define FABRIC_WIRES (FABRIC_RAILS + 1)
 
 struct fabric {
     struct fabric_file *file;
@@ -32,12 +42,12 @@ struct fabric {
     uint64_t to_wake; /* bit s: slot s got packets that should wake it; see fabric_take_wakes */
     uint64_t now_ns;  /* as the last fabric_tick said */
     uint32_t fault_generation;
-    bool faulty;               /* anything of `fault` can happen to a packet */
-    bool limited;              /* a port has a rate */
-    struct fabric_fault fault; /* a copy */
+    bool faulty;                       /* anything of `fault` can happen to a packet */
+    bool limited;                      /* a port has a rate, or a latency */
+    struct fabric_fault fault;         /* a copy */
     struct fault_dice dice;
-    struct fabric_delayed *delayed; /* a ring of delayed packets, made when first needed */
-    uint32_t delayed_head, delayed_tail;
+    struct fabric_wire wires[FABRIC_WIRES];
+    uint32_t on_wires;                     /* packets on all of them */
     uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */
     uint64_t ring_tail_seen[FABRIC_SLOTS]; /* how far the reader was when last looked */
     uint64_t reader_tail[FABRIC_SLOTS];
@@ -103,11 +113,30 @@ uint64_t fabric_written(const struct fabric *fabric, uint32_t slot);
  * ring, even if its writer died before it could tell of what it wrote. */
 bool fabric_has_read(struct fabric *fabric, uint32_t slot, uint64_t end);
 
-/* Sets the time, and sends delayed packets that are due. */
+/* Sets the time, and sends packets on their way that are due. */
 void fabric_tick(struct fabric *fabric, uint64_t now_ns);
 
-/* Returns when the next delayed packet is due, or UINT64_MAX. */
+/* Returns when the next of them is due, or UINT64_MAX. */
 uint64_t fabric_next_delayed_ns(const struct fabric *fabric);
+
+/* ---- wire.c: packets that take a while (faults `delay=P:US` and `rail0=latency:US`) ---- */
+/* The packet to a slot, whose payload is in `scratch`, comes then, behind those that are on the wire already. If there is no room it
+ * is lost, as on a wire. */
+void fabric_wire_put(struct fabric *fabric, uint32_t which, uint32_t slot,
+                     const struct packet *packet, uint64_t due_ns);
+/* Whether a packet that leaves by this rail goes by its wire, and not at once. */
+bool fabric_wire_used(const struct fabric *fabric, uint32_t rail);
+/* Whether the wire takes more packets with payload. */
+bool fabric_wire_has_room(const struct fabric *fabric, uint32_t rail);
+/* When there is something to do about the first packet of a wire; UINT64_MAX: there is none. */
+uint64_t fabric_wire_due_ns(const struct fabric *fabric, uint32_t which);
+/* The sender ends: what it has sent comes now. */
+void fabric_wire_end(struct fabric *fabric);
+/* fabric.c, for wire.c: puts a packet with its payload into its ring; returns false if there is no room. */
+bool fabric_transmit(struct fabric *fabric, uint32_t slot, const struct packet *packet,
+                     const uint8_t *payload);
+/* Whether a process has the slot, as far as is known. */
+bool fabric_owned(const struct fabric *fabric, uint32_t slot);
 
 /* Takes note of a new fault specification. Returns whether there was one. */
 bool fabric_faults_changed(struct fabric *fabric);
@@ -116,7 +145,8 @@ bool fabric_faults_changed(struct fabric *fabric);
  * not have attached to it. */
 uint32_t fabric_rails_unplugged(const char *path);
 /* ---- port.c: the rate of a port (fault `rail0=rate:GBPS`), with all processes of the session together ---- */
-/* Whether the port may send packets with payload now. Those without are sent at any time, and counted. */
+/* Whether the port may send packets with payload now: its rate allows it, and so does its wire. Those without are sent at any time,
+ * and counted. */
 bool fabric_port_ready(const struct fabric *fabric, uint32_t rail);
 /* When it is worth to look again. */
 uint64_t fabric_port_due_ns(const struct fabric *fabric, uint32_t rail);

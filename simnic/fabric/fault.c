@@ -90,6 +90,9 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
     if (strncmp(text, "rate:", 5) == 0) {
         return rate(text + 5, &fault->rail_kbps[rail]);
     }
+    if (strncmp(text, "latency:", 8) == 0) {
+        return number32(text + 8, 1000 * 1000, &fault->rail_latency_us[rail]);
+    }
     if (strcmp(text, "down") == 0) {
         fault->rails_down |= 1u << rail;
     } else if (strcmp(text, "up") == 0) {
@@ -136,7 +139,8 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         return number(value, UINT64_MAX, &fault->seed);
     }
     if (strcmp(name, "rail0") == 0 || strcmp(name, "rail1") == 0) {
-        *expected = "down, unplugged, up, or rate: and Gbit/s, at most 1000, as in rail1=rate:0.5";
+        *expected = "down, unplugged, up, rate: and Gbit/s, at most 1000, as in rail1=rate:0.5, or "
+                    "latency: and microseconds, at most 1000000";
         return rail_state(value, (uint32_t)(name[4] - '0'), fault);
     }
     if (strcmp(name, "kill") == 0) {

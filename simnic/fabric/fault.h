@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FABRIC_RAILS 2u /* ports of a session */
+#define FABRIC_RAILS 2u               /* ports of a session */
 
 struct fabric_fault {
     uint64_t seed;
@@ -21,12 +21,13 @@ struct fabric_fault {
     uint32_t rails_unplugged;       /* bit r: the device of rail r is not there */
     uint32_t
         rail_kbps[FABRIC_RAILS]; /* what each rail's port sends in a second, kbit; 0: no limit */
-    uint32_t kill_qpn;           /* this QP goes to the error state; 0: none */
-    uint32_t stall_us;           /* no NIC does anything for so long, once */
-    uint32_t fill_cqn;           /* this CQ overruns; 0: none */
-    uint32_t taken_count;        /* a QP that fails has taken so many WQEs of its SRQ, ... */
-    uint32_t taken_us;           /* ... and gives them back so much later */
-    bool lasting_said; /* the specification has a word of lasting quirks: else they stay */
+    uint32_t rail_latency_us[FABRIC_RAILS]; /* of what leaves by each rail's port */
+    uint32_t kill_qpn;                      /* this QP goes to the error state; 0: none */
+    uint32_t stall_us;                      /* no NIC does anything for so long, once */
+    uint32_t fill_cqn;                      /* this CQ overruns; 0: none */
+    uint32_t taken_count;           /* a QP that fails has taken so many WQEs of its SRQ, ... */
+    uint32_t taken_us;              /* ... and gives them back so much later */
+    bool lasting_said;     /* the specification has a word of lasting quirks: else they stay */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */
 };

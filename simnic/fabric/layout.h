@@ -17,7 +17,7 @@
 #include "simnic/session/rails.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 10u
+#define FABRIC_VERSION 11u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)

@@ -12,6 +12,9 @@ static uint32_t rate_kbps(const struct fabric *fabric, uint32_t rail)
 
 bool fabric_port_ready(const struct fabric *fabric, uint32_t rail)
 {
+    if (!fabric_wire_has_room(fabric, rail)) {
+        return false;
+    }
     if (rate_kbps(fabric, rail) == 0) {
         return true;
     }
@@ -22,6 +25,9 @@ bool fabric_port_ready(const struct fabric *fabric, uint32_t rail)
 
 uint64_t fabric_port_due_ns(const struct fabric *fabric, uint32_t rail)
 {
+    if (!fabric_wire_has_room(fabric, rail)) {
+        return fabric_wire_due_ns(fabric, rail);
+    }
     if (rate_kbps(fabric, rail) == 0) {
         return fabric->now_ns;
     }

@@ -30,6 +30,7 @@ static const char usage[] =
     "                   rail0=down rail1=down the port of that device is down\n"
     "                   rail0=unplugged ...   that device has been taken out\n"
     "                   rail0=rate:GBPS       it sends so many Gbit/s at the most\n"
+    "                   rail0=latency:US      what it sends comes so much later\n"
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
     "                   taken=N[:US]          a QP that fails keeps N receives for so long\n"
     "                   stall=US              all devices stand still for so long, once\n"

@@ -64,6 +64,9 @@ static void describe(const struct fabric_fault *fault, char *specification, size
         if (fault->rail_kbps[rail]) {
             append(specification, bytes, "rail%u=rate:%.6f", rail, fault->rail_kbps[rail] / 1e6);
         }
+        if (fault->rail_latency_us[rail]) {
+            append(specification, bytes, "rail%u=latency:%u", rail, fault->rail_latency_us[rail]);
+        }
     }
     if (fault->kill_qpn) {
         append(specification, bytes, "kill=0x%06x", fault->kill_qpn);

@@ -66,10 +66,11 @@ static inline void connect_to(struct ibv_context *context, struct ibv_qp *from, 
     }
 }
 
-static inline void pair_open(struct pair *pair)
+static inline void pair_open_on(struct pair *pair, int rail)
 {
-    struct ibv_device **list = ibv_get_device_list(NULL);
-    if (!list || !list[0] || !(pair->context = ibv_open_device(list[0]))) {
+    int count = 0;
+    struct ibv_device **list = ibv_get_device_list(&count);
+    if (!list || rail >= count || !(pair->context = ibv_open_device(list[rail]))) {
         fail("no device");
     }
     ibv_free_device_list(list);
@@ -94,6 +95,11 @@ static inline void pair_open(struct pair *pair)
     for (int i = 0; i < 32; i++) {
         ibv_post_recv(pair->qp[i % 2], &receive, &bad);
     }
+}
+
+static inline void pair_open(struct pair *pair)
+{
+    pair_open_on(pair, 0);
 }
 
 static inline struct ibv_wc wait_for(struct ibv_cq *from)

@@ -146,6 +146,31 @@ static void test_full_ring(void **state)
     assert_int_equal(atomic_load(&ring->head), head);
 }
 
+/* A process that ends has sent what is on its way, and nothing more than the ring takes. */
+static void test_end_of_wires(void **state)
+{
+    struct world *world = *state;
+    char error[256];
+    assert_int_equal(fabric_set_fault(world->path, "rail0=latency:1000000", error, 256), 0);
+    assert_true(fabric_faults_changed(world->fabric));
+    const struct fabric_ring *ring =
+        &world->fabric->file->rings[world->peer_slot][world->fabric->slot];
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(send_to_peer(world, PACKET_SEND_ONLY));
+    }
+    assert_int_equal(atomic_load(&ring->head), 0);
+    fabric_wire_end(world->fabric);
+    assert_int_equal(atomic_load(&ring->head), 3 * (sizeof(struct packet) + 512));
+    assert_int_equal(world->fabric->on_wires, 0);
+    unsigned sent = 0;
+    while (sent < 10000 && send_to_peer(world, PACKET_SEND_ONLY)) {
+        sent++;
+    }
+    assert_in_range(sent, 500, 1000); /* on the wire, by room there */
+    fabric_wire_end(world->fabric);
+    assert_in_range(atomic_load(&ring->head), FABRIC_RING_BYTES - 1000, FABRIC_RING_BYTES);
+}
+
 #define NEWCOMERS 24
 #define ROUNDS 60
 
@@ -274,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_end_of_wires, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomer_in_a_dead_ones_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(test_waker, setup, teardown),

@@ -139,6 +139,19 @@ int process_attach(void)
     return result;
 }
 
+/* What is on its way comes, though its sender is gone. */
+static void end_wires(void)
+{
+    if (!process.fabric.on_wires) {
+        return;
+    }
+    process_lock();
+    fabric_wire_end(&process.fabric);
+    uint64_t slots = fabric_take_wakes(&process.fabric);
+    process_unlock();
+    fabric_wake(&process.fabric, slots);
+}
+
 /* Other threads may still run. So only the slot is given back, and peers learn at once that nobody
  * is there. */
 __attribute__((destructor)) static void leave(void)
@@ -147,5 +160,6 @@ __attribute__((destructor)) static void leave(void)
         return;
     }
     unknown_stores_tell_total();
+    end_wires();
     fabric_leave(&process.fabric);
 }
