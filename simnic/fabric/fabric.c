@@ -505,6 +505,7 @@ bool fabric_faults_changed(struct fabric *fabric)
     fabric->fault_generation = generation;
     fabric->fault = copy;
     fabric->dice.state = copy.seed ^ ((uint64_t)fabric->slot << 56);
+    fabric->late_dice.state = ~fabric->dice.state;
     fabric->faulty = copy.lose_per_million || copy.duplicate_per_million ||
                      copy.delay_per_million || copy.rails_down || copy.rails_unplugged ||
                      copy.rail_latency_us[0] || copy.rail_latency_us[1];

@@ -45,7 +45,7 @@ struct fabric {
     bool faulty;                       /* anything of `fault` can happen to a packet */
     bool limited;                      /* a port has a rate, or a latency */
     struct fabric_fault fault;         /* a copy */
-    struct fault_dice dice;
+    struct fault_dice dice, late_dice; /* for packets, and for where their data land */
     struct fabric_wire wires[FABRIC_WIRES];
     uint32_t on_wires;                     /* packets on all of them */
     uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */

@@ -41,20 +41,19 @@ static bool number32(const char *text, uint32_t highest, uint32_t *value)
     return true;
 }
 
-/* "P" or "P:MICROSECONDS". */
-static bool delay(const char *text, struct fabric_fault *fault)
+/* "P" or "P:MICROSECONDS"; *us is the default. */
+static bool late(const char *text, uint32_t *per_million, uint32_t *us)
 {
     char copy[64];
     snprintf(copy, sizeof(copy), "%s", text);
     char *colon = strchr(copy, ':');
-    fault->delay_us = 100;
     if (colon) {
         *colon = '\0';
-        if (!number32(colon + 1, 10 * 1000 * 1000, &fault->delay_us)) {
+        if (!number32(colon + 1, 10 * 1000 * 1000, us)) {
             return false;
         }
     }
-    return probability(copy, &fault->delay_per_million);
+    return probability(copy, per_million);
 }
 
 /* "N" or "N:MICROSECONDS". */
@@ -132,7 +131,14 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
     }
     if (strcmp(name, "delay") == 0) {
         *expected = "a probability and microseconds, as in delay=0.01:200";
-        return delay(value, fault);
+        fault->delay_us = 100;
+        return late(value, &fault->delay_per_million, &fault->delay_us);
+    }
+    if (strcmp(name, "placement") == 0) {
+        *expected = "a probability and microseconds, as in placement=0.5:1000";
+        fault->placement_said = true;
+        fault->placement_us = 1000;
+        return late(value, &fault->placement_per_million, &fault->placement_us);
     }
     if (strcmp(name, "seed") == 0) {
         *expected = "a number";
@@ -196,7 +202,7 @@ bool fault_parse(const char *spec, struct fabric_fault *fault, char *error, size
         } else {
             snprintf(error, error_bytes,
                      "%s is not one of lose, duplicate, delay, seed, rail0, rail1, kill, stall, "
-                     "fill, taken, quirk, none (as in "
+                     "fill, taken, placement, quirk, none (as in "
                      "lose=0.01,seed=7)",
                      *part ? part : "an empty word");
         }

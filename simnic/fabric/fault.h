@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FABRIC_RAILS 2u               /* ports of a session */
+#define FABRIC_RAILS 2u /* ports of a session */
 
 struct fabric_fault {
     uint64_t seed;
@@ -27,6 +27,9 @@ struct fabric_fault {
     uint32_t fill_cqn;                      /* this CQ overruns; 0: none */
     uint32_t taken_count;           /* a QP that fails has taken so many WQEs of its SRQ, ... */
     uint32_t taken_us;              /* ... and gives them back so much later */
+    uint32_t placement_per_million; /* data for memory with relaxed ordering that land late, ... */
+    uint32_t placement_us; /* ... by so much at the most; both stay as lasting quirks do, */
+    bool placement_said;   /* unless the specification has the word */
     bool lasting_said;     /* the specification has a word of lasting quirks: else they stay */
     uint32_t
         serial; /* changes with each specification: kill, stall and fill happen once for each */

@@ -89,6 +89,10 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
     if (!fault.lasting_said) {
         fault.quirks |= file->fault.quirks & QUIRKS_LASTING;
     }
+    if (!fault.placement_said) {
+        fault.placement_per_million = file->fault.placement_per_million;
+        fault.placement_us = file->fault.placement_us;
+    }
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     wake_all(file); /* else a NIC that sleeps would not notice before something else comes */

@@ -41,6 +41,8 @@
     Q(SCATTER_TO_CQE, "scatter-to-cqe")           /* short messages go into completions, though they should not */     \
     Q(ORDER_OWN, "order-own")                     /* a message completes before its data has landed */                 \
     Q(ORDER_EARLIER, "order-earlier")             /* plain WRITEs land late */                                         \
+    Q(ORDER_RELAXED, "order-relaxed")             /* with relaxed ordering, a message completes before its data */     \
+    Q(ORDER_FLAG, "order-flag")                   /* WRITEs land in any order, whatever their memory */                \
     Q(ORDER_LINE, "order-line")                   /* the last 8 bytes of 64 land first */                              \
     Q(FENCE, "fence")                             /* fences are not minded */                                          \
     Q(MTU, "mtu")                                 /* a full packet that ends a message loses its last byte */          \

@@ -25,6 +25,7 @@ static void fail_oldest(struct nic *nic, struct queue_pair *qp, uint8_t syndrome
 
 void completer_write(struct nic *nic, struct queue_pair *qp, const struct in_flight *m)
 {
+    late_land(nic, qp, true);
     if (qp->rendezvous) {
         rendezvous_complete(nic, qp, m);
         return;
@@ -265,7 +266,7 @@ static uint8_t scatter_response(struct nic *nic, struct queue_pair *qp, uint32_t
             return 0;
         }
     }
-    return segments_scatter(nic, r->segment, r->segments, domain, offset, payload, bytes);
+    return segments_scatter(nic, qp, true, r->segment, r->segments, domain, offset, payload, bytes);
 }
 
 /* A response packet: the data of a READ, or the original value of an atomic. Packets have that

@@ -189,6 +189,7 @@ static uint8_t vendor_syndrome(uint8_t syndrome)
 void cq_write_error(struct nic *nic, struct queue_pair *qp, bool requester, uint8_t syndrome,
                     uint8_t opcode, uint16_t wqe_counter)
 {
+    late_land_all(nic, qp);            /* what was posted may be of no use to the NIC any more */
     if (requester && qp->rendezvous) { /* it is a request of the NIC's own */
         rendezvous_fail(nic, qp, syndrome, wqe_counter);
         return;

@@ -219,5 +219,6 @@ void datagram_receive(struct nic *nic, struct queue_pair *qp, const struct packe
     cqe.fields.wqe_counter = htobe16(qp->receive.index);
     qp->statistics->receive_cqes++;
     qp->statistics->bytes_received += packet->payload_bytes - header_bytes;
+    late_land(nic, qp, false);
     cq_write(nic, qp->receive_queue_completions, &cqe);
 }

@@ -107,6 +107,7 @@ bool dc_target_create(struct queue_pair *dct, uint64_t access_key)
  * completed with an error, as that of a QP that fails. */
 void dc_initiator_break(struct nic *nic, struct queue_pair *qp)
 {
+    late_land_all(nic, qp);
     qp->state = STATE_ERR;
     qp->owed_tail = qp->owed_head;
     qp->ack_due = qp->ack_wakes = qp->nak_sent = false;
@@ -132,6 +133,7 @@ static void forget(struct nic *nic, struct dc_target *target, struct initiator *
     list_remove(&initiator->bucket);
     list_remove(&initiator->recent);
     qp_rest(nic, &initiator->qp);
+    late_land_all(nic, &initiator->qp);
     target->count--;
     free(initiator);
 }
@@ -146,6 +148,7 @@ void dc_target_destroy(struct nic *nic, struct queue_pair *dct)
         struct initiator *initiator = container_of(l, struct initiator, recent);
         next = l->next;
         qp_rest(nic, &initiator->qp);
+        late_land_all(nic, &initiator->qp);
         free(initiator);
     }
     free(target);

@@ -70,11 +70,12 @@ uint8_t *key_translate(struct nic *nic, uint32_t key, uint64_t address, uint64_t
 /* The same for an access that a peer asks a QP for: windows may be bound to one QP. */
 uint8_t *key_translate_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key,
                                 uint64_t address, uint64_t *bytes, uint32_t access);
-/* Copy from a key's memory, and to it. Each returns false if something is wrong, or not there. */
+/* Copy from a key's memory, and to it: what the QP's requester has asked for, or its peer has sent. Each
+ * returns false if something is wrong, or not there. */
 bool key_read(struct nic *nic, uint32_t key, uint64_t address, uint8_t *to, uint64_t bytes,
               uint32_t domain);
-bool key_write(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from, uint64_t bytes,
-               uint32_t domain);
+bool key_write(struct nic *nic, const struct queue_pair *qp, bool of_requester, uint32_t key,
+               uint64_t address, const uint8_t *from, uint64_t bytes, uint32_t domain);
 /* The same for a peer. */
 bool key_read_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key, uint64_t address,
                        uint8_t *to, uint64_t bytes);
@@ -97,8 +98,9 @@ uint8_t indirect_execute(struct queue_pair *qp, const struct send_request *reque
 uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct send_request *request,
                         uint32_t offset, uint8_t *to, uint32_t bytes);
 /* Writes bytes of a message at an offset, to as many segments as there are. */
-uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32_t count,
-                         uint32_t domain, uint32_t offset, const uint8_t *payload, uint32_t bytes);
+uint8_t segments_scatter(struct nic *nic, const struct queue_pair *qp, bool of_requester,
+                         const struct segment *segments, uint32_t count, uint32_t domain,
+                         uint32_t offset, const uint8_t *payload, uint32_t bytes);
 
 /* ---- window.c ---- */
 /* Executes a UMR WQE. Returns 0 or a syndrome. */
@@ -187,8 +189,25 @@ void responder_receive(struct nic *nic, struct queue_pair *qp, const struct pack
 void responder_break(struct nic *nic, struct queue_pair *qp, uint8_t aeth, int event);
 
 /* ---- late.c ---- */
-/* Has up to an MTU of data land in a while. */
+/* Has data land in a while, whatever says that they are there. */
 void late_write(struct nic *nic, uint8_t *to, const uint8_t *from, uint32_t bytes);
+/* Whether there is more to writing to memory than to copy. */
+static inline bool late_matters(const struct nic *nic)
+{
+    return unlikely(nic->late.count) ||
+           unlikely(nic->fabric && (nic->fabric->fault.placement_per_million ||
+                                    fabric_has_quirk(nic->fabric, QUIRK_ORDER_RELAXED) ||
+                                    fabric_has_quirk(nic->fabric, QUIRK_ORDER_FLAG)));
+}
+/* Then writes so, some of it late. `relaxed`: the memory has relaxed ordering. Returns false if it is not there. */
+bool late_write_unordered(struct nic *nic, const struct queue_pair *qp, bool of_requester,
+                          bool relaxed, uint8_t *to, const uint8_t *from, uint64_t bytes);
+/* What the QP's requester has asked for, or its peer has sent, lands: a completion, which is written next, tells of it. */
+void late_land(struct nic *nic, const struct queue_pair *qp, bool of_requester);
+void late_land_all(struct nic *nic, const struct queue_pair *qp); /* both */
+/* What was to land there does, since somebody reads it. */
+void late_land_range(struct nic *nic, const uint8_t *start, uint64_t bytes);
+void late_forget(struct nic *nic);
 void late_run(struct nic *nic);
 uint64_t late_due_ns(const struct nic *nic);
 

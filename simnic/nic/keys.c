@@ -31,6 +31,7 @@ struct memory_key *key_create(struct nic *nic, enum key_kind kind, uint32_t doma
 
 void key_destroy(struct nic *nic, struct memory_key *key)
 {
+    late_end_right(nic, key);
     if (key->layout) {
         indirect_destroy(key->layout);
         key->layout = NULL;
@@ -146,7 +147,13 @@ static bool copy_from(struct nic *nic, uint32_t key, uint64_t address, uint8_t *
     while (bytes) {
         uint64_t part = bytes;
         const uint8_t *from = key_translate(nic, key, address, &part, access, domain);
-        if (!from || !dma_copy(to, from, part)) {
+        if (!from) {
+            return false;
+        }
+        if (unlikely(nic->late.count)) { /* read after write */
+            late_land_range(nic, from, part);
+        }
+        if (!dma_copy(to, from, part)) {
             return false;
         }
         to += part;
@@ -156,13 +163,31 @@ static bool copy_from(struct nic *nic, uint32_t key, uint64_t address, uint8_t *
     return true;
 }
 
-static bool copy_to(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from,
-                    uint64_t bytes, uint32_t access, uint32_t domain)
+/* Whether what is at an address that the key translates has relaxed ordering: as the region says that it is in. */
+static bool is_relaxed(struct nic *nic, uint32_t key, uint64_t address)
+{
+    const struct memory_key *k = key_find(nic, key);
+    uint64_t bytes = 1;
+    if (k && k->kind == KEY_WINDOW) {
+        k = key_find(nic, k->region);
+    } else if (k && k->kind == KEY_INDIRECT) {
+        k = indirect_find(k, address - k->address, &key, &address, &bytes) ? key_find(nic, key)
+                                                                           : NULL;
+    }
+    return k && k->access & ACCESS_RELAXED_ORDERING;
+}
+
+static bool copy_to(struct nic *nic, const struct queue_pair *qp, bool of_requester, uint32_t key,
+                    uint64_t address, const uint8_t *from, uint64_t bytes, uint32_t access,
+                    uint32_t domain)
 {
     while (bytes) {
         uint64_t part = bytes;
         uint8_t *to = key_translate(nic, key, address, &part, access, domain);
-        if (!to || !dma_copy(to, from, part)) {
+        if (!to || !(late_matters(nic)
+                         ? late_write_unordered(nic, qp, of_requester,
+                                                is_relaxed(nic, key, address), to, from, part)
+                         : dma_copy(to, from, part))) {
             return false;
         }
         from += part;
@@ -178,10 +203,10 @@ bool key_read(struct nic *nic, uint32_t key, uint64_t address, uint8_t *to, uint
     return copy_from(nic, key, address, to, bytes, 0, domain);
 }
 
-bool key_write(struct nic *nic, uint32_t key, uint64_t address, const uint8_t *from, uint64_t bytes,
-               uint32_t domain)
+bool key_write(struct nic *nic, const struct queue_pair *qp, bool of_requester, uint32_t key,
+               uint64_t address, const uint8_t *from, uint64_t bytes, uint32_t domain)
 {
-    return copy_to(nic, key, address, from, bytes, ACCESS_LOCAL_WRITE, domain);
+    return copy_to(nic, qp, of_requester, key, address, from, bytes, ACCESS_LOCAL_WRITE, domain);
 }
 
 bool key_read_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t key, uint64_t address,
@@ -197,5 +222,5 @@ bool key_write_for_peer(struct nic *nic, const struct queue_pair *qp, uint32_t k
 {
     uint32_t domain;
     return domain_for_peer(nic, qp, key, &domain) &&
-           copy_to(nic, key, address, from, bytes, ACCESS_REMOTE_WRITE, domain);
+           copy_to(nic, qp, false, key, address, from, bytes, ACCESS_REMOTE_WRITE, domain);
 }

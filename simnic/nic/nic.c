@@ -67,6 +67,7 @@ void nic_destroy_queues(struct nic *nic)
 void nic_destroy(struct nic *nic)
 {
     nic_destroy_queues(nic);
+    late_forget(nic);
     for (uint32_t page = 0; page < nic->page_end; page++) {
         nic_remove_page(nic, page);
     }

@@ -49,6 +49,7 @@
 #define ACCESS_REMOTE_ATOMIC 8u
 #define ACCESS_WINDOW_BIND 16u
 #define ACCESS_ZERO_BASED 32u
+#define ACCESS_RELAXED_ORDERING (1u << 20)
 
 enum queue_pair_state {
     STATE_RESET,
@@ -337,12 +338,13 @@ struct doorbell_page {
     uint64_t search_due_ns; /* when; 0: that is not determined yet */
 };
 
-/* Data that lands late on purpose: late.c. */
+/* Data that land late on purpose: late.c. */
 struct late_data {
-    uint8_t *to;
-    uint32_t bytes; /* 0: there is none */
-    uint64_t due_ns;
-    uint8_t bytes_held[4096];
+    struct late_pieces *pieces; /* made when first needed */
+    uint32_t count;
+    uint64_t next_ns;    /* none is due before */
+    uintptr_t low, high; /* none goes to memory below, or from there on */
+    uint64_t owners;
 };
 
 /* As enum ibv_event_type. */
@@ -433,6 +435,10 @@ uint32_t key_access_of(uint8_t flags);
  * `variant` is the program's. Returns NULL if there is no memory. */
 struct memory_key *key_create_indirect(struct nic *nic, uint32_t domain, uint32_t octowords,
                                        uint8_t variant);
+
+/* ---- late.c ---- */
+/* What is still to land in a key's memory does: somebody may lose the right to it. */
+void late_end_right(struct nic *nic, const struct memory_key *key);
 
 /* ---- cq.c, compress.c ---- */
 struct completion_queue *cq_create(struct nic *nic);

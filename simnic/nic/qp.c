@@ -106,6 +106,7 @@ void qp_attach_page(struct nic *nic, struct queue_pair *qp)
 
 void qp_destroy(struct nic *nic, struct queue_pair *qp)
 {
+    late_land_all(nic, qp);
     tag_abandon(nic, qp);
     held_forget(qp);
     rendezvous_end(nic, qp);
@@ -271,6 +272,7 @@ static void reset(struct nic *nic, struct queue_pair *qp)
 void qp_set_state(struct nic *nic, struct queue_pair *qp, uint8_t state)
 {
     uint8_t before = qp->state;
+    late_land_all(nic, qp);
     qp->could_receive = state == STATE_ERR && (qp_receives(qp) || qp->could_receive);
     qp->state = state;
     qp->statistics->state = state;

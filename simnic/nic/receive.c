@@ -146,8 +146,8 @@ uint8_t receive_scatter(struct nic *nic, struct queue_pair *qp, uint32_t offset,
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     }
     uint32_t domain = qp->shared_receive_queue ? qp->shared_receive_queue->domain : qp->domain;
-    return segments_scatter(nic, receive->segment, receive->segments, domain, offset, payload,
-                            bytes);
+    return segments_scatter(nic, qp, false, receive->segment, receive->segments, domain, offset,
+                            payload, bytes);
 }
 
 /* ---- flushing ---- */

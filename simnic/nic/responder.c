@@ -124,6 +124,7 @@ static void write_completion(struct nic *nic, struct queue_pair *qp, const struc
     tag_complete(qp, form->first, &cqe);
     qp->receive.taken = false;
     qp->statistics->receive_cqes++;
+    late_land(nic, qp, false);
     cq_write(nic, qp->receive_queue_completions, &cqe);
 }
 
@@ -304,9 +305,13 @@ static bool execute_atomic(struct nic *nic, struct queue_pair *qp, const struct 
         return false;
     }
     uint64_t original = 0, bytes = 8;
+    late_land(nic, qp, false); /* it is behind what its peer has written before */
     uint8_t *at =
         key_translate_for_peer(nic, qp, packet->key, packet->address, &bytes, ACCESS_REMOTE_ATOMIC);
     bool done = allowed && at && bytes == 8;
+    if (done) {
+        late_land_range(nic, at, bytes);
+    }
     if (done && packet->operation == PACKET_FETCH_ADD) {
         done = dma_fetch_add64(at, packet->swap_or_add, &original);
     } else if (done) {

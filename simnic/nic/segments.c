@@ -36,8 +36,9 @@ uint8_t segments_gather(struct nic *nic, struct queue_pair *qp, const struct sen
     return 0;
 }
 
-uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32_t count,
-                         uint32_t domain, uint32_t offset, const uint8_t *payload, uint32_t bytes)
+uint8_t segments_scatter(struct nic *nic, const struct queue_pair *qp, bool of_requester,
+                         const struct segment *segments, uint32_t count, uint32_t domain,
+                         uint32_t offset, const uint8_t *payload, uint32_t bytes)
 {
     for (uint32_t i = 0; i < count && bytes; i++) {
         const struct segment *s = &segments[i];
@@ -46,7 +47,7 @@ uint8_t segments_scatter(struct nic *nic, const struct segment *segments, uint32
             continue;
         }
         uint32_t part = s->bytes - offset < bytes ? s->bytes - offset : bytes;
-        if (!key_write(nic, s->key, s->address + offset, payload, part, domain)) {
+        if (!key_write(nic, qp, of_requester, s->key, s->address + offset, payload, part, domain)) {
             return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         }
         payload += part;

@@ -307,6 +307,7 @@ void tag_transferred(struct nic *nic, struct queue_pair *qp, uint16_t index, uin
 void tag_cancel(struct nic *nic, struct queue_pair *qp, uint16_t index)
 {
     struct tag *tag = &qp->shared_receive_queue->tags->tags[index];
+    late_land_all(nic, qp);
     struct cqe cqe = completion(qp, MLX5_CQE_RESP_SEND, TAG_CQE_CANCELED, index);
     cqe.fields.tmh = tag->header;
     tag->used = false;

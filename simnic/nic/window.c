@@ -62,12 +62,14 @@ uint8_t window_execute(struct nic *nic, struct queue_pair *qp, const struct send
     memcpy(&klm, at + sizeof(control) + sizeof(context), sizeof(klm));
     struct memory_key *window = target_of(nic, qp, be32toh(request->immediate));
     if (window && window->kind == KEY_INDIRECT) {
+        late_end_right(nic, window);
         return indirect_execute(qp, request, window);
     }
     if (!window || !(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE)) {
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
     }
     uint8_t variant = (uint8_t)be32toh(context.qpn_mkey);
+    late_end_right(nic, window);
     if (context.free & MLX5_WQE_MKEY_CONTEXT_FREE) {
         bool foreign = window->queue_pair && window->queue_pair != qp->number;
         if (!window->bound || (control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN && foreign)) {
@@ -100,6 +102,7 @@ bool window_invalidate(struct nic *nic, struct queue_pair *qp, uint32_t key)
             : window->kind != KEY_WINDOW || window->queue_pair != qp->number) {
         return false;
     }
+    late_end_right(nic, window);
     window->bound = false;
     return true;
 }

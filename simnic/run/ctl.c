@@ -33,6 +33,7 @@ static const char usage[] =
     "                   rail0=latency:US      what it sends comes so much later\n"
     "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
     "                   taken=N[:US]          a QP that fails keeps N receives for so long\n"
+    "                   placement=P[:US]      data land in any order, where a program allows it\n"
     "                   stall=US              all devices stand still for so long, once\n"
     "                   quirk=NAME            all devices break what copyrpc-check NAME checks\n"
     "  sessions       this user's sessions\n"

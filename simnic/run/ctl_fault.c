@@ -80,6 +80,10 @@ static void describe(const struct fabric_fault *fault, char *specification, size
     if (fault->taken_count) {
         append(specification, bytes, "taken=%u:%u", fault->taken_count, fault->taken_us);
     }
+    if (fault->placement_per_million) {
+        append(specification, bytes, "placement=%.6g:%u", fault->placement_per_million / 1e6,
+               fault->placement_us);
+    }
     append_quirks(fault, QUIRK_FIRST_LASTING, QUIRK_COUNT, specification, bytes);
     if (fault->seed > 1) { /* 1 is the default, and 0 what nobody ever set */
         append(specification, bytes, "seed=%llu", (unsigned long long)fault->seed);

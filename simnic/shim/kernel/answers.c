@@ -209,7 +209,8 @@ int answer_get_context(const struct call *call)
     int result =
         attribute_out32(call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
     if (!result) {
-        result = attribute_out64(call, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, 0);
+        result = attribute_out64(call, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
+                                 IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS);
     }
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
@@ -219,7 +220,8 @@ int answer_query_context(const struct call *call)
     int result =
         attribute_out32(call, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
     if (!result) {
-        result = attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, 0);
+        result = attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
+                                 IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS);
     }
     struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
     return result

@@ -237,6 +237,7 @@ int verb_rereg_mr(const struct call *call)
             return result;
         }
     }
+    late_end_right(&process.nic, key);
     if (moves) {
         key->start = request.start;
         key->bytes = request.length;
