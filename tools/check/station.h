@@ -106,6 +106,8 @@ void check_arm_late(struct station *station, struct outcome *outcome);
 /* ordering.c */
 void check_order_own(struct station *station, struct outcome *outcome);
 void check_order_earlier(struct station *station, struct outcome *outcome);
+void check_order_relaxed(struct station *station, struct outcome *outcome);
+void check_order_flag(struct station *station, struct outcome *outcome);
 void check_order_line(struct station *station, struct outcome *outcome);
 void check_fence(struct station *station, struct outcome *outcome);
 
