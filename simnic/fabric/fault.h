@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FABRIC_RAILS 2u /* ports of a session */
+#define FABRIC_RAILS 2u               /* ports of a session */
+#define FAULT_VARIABLE "SIMNIC_FAULT" /* the environment's, for sessions that are made */
 
 struct fabric_fault {
     uint64_t seed;

@@ -105,8 +105,11 @@ static void remove_session(const char *directory)
     rmdir(directory);
 }
 
-static int build(const char *directory, uint32_t link)
+static int build(const struct membership *membership)
 {
+    const char *directory = membership->directory;
+    uint32_t link = membership->link;
+    char error[256];
     char path[SESSION_PATH_BYTES], fabric[SESSION_PATH_BYTES];
     wipe(AT_FDCWD, directory, SESSION_LOCK);
     session_file(directory, SESSION_SYSFS, path);
@@ -118,6 +121,9 @@ static int build(const char *directory, uint32_t link)
     session_file(directory, SESSION_FABRIC ".new", path);
     session_file(directory, SESSION_FABRIC, fabric);
     result = fabric_format(path, link);
+    if (!result && membership->fault) {
+        result = fabric_set_fault(path, membership->fault, error, sizeof(error));
+    }
     if (!result && rename(path, fabric) != 0) {
         result = -errno;
     }
@@ -171,7 +177,7 @@ static int try_to_join(struct membership *membership)
     }
     if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
         /* Alone: the session is new, or its members are dead. */
-        int result = is_current(lock, directory) ? build(directory, membership->link) : -EAGAIN;
+        int result = is_current(lock, directory) ? build(membership) : -EAGAIN;
         if (result && result != -EAGAIN) {
             remove_session(directory);
         }

@@ -8,8 +8,9 @@
 
 struct membership {
     char directory[SESSION_PATH_BYTES];
-    uint32_t link; /* of the session: before joining, what it gets if it is made */
-    int lock;      /* of the session's lock file; shared with processes that are forked */
+    uint32_t link;     /* of the session: before joining, what it gets if it is made */
+    const char *fault; /* what it begins with if it is made; NULL: nothing */
+    int lock;          /* of the session's lock file; shared with processes that are forked */
 };
 
 /* Joins the session in membership->directory, which is made if it is not there or is a dead one's.

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "simnic/fabric/fault.h"
 #include "simnic/fabric/format.h"
 #include "simnic/run/library.h"
 #include "simnic/run/processes.h"
@@ -35,7 +36,8 @@ static const char usage[] =
     "                    limited        the first P_Key of each port is a limited member's\n"
     "                    sl=N           the SL in path records\n"
     "                  $SIMNIC_LINK does the same\n"
-    "  --fault SPEC    faults for all in the session, as in lose=0.01,seed=7\n"
+    "  --fault SPEC    faults for all in the session, as in lose=0.01,seed=7; a session that\n"
+    "                  this run makes begins with those of $SIMNIC_FAULT\n"
     "  --trace         print which commands from rdma-core fail or are unknown\n"
     "  --help          print this\n"
     "\n"
@@ -134,6 +136,19 @@ static int choose_link(const struct options *options, uint32_t *link)
     return EXIT_USAGE;
 }
 
+/* With what faults the session is to begin if this run makes it. */
+static int choose_first_fault(const char **fault)
+{
+    struct fabric_fault parsed;
+    char error[256];
+    *fault = getenv(FAULT_VARIABLE);
+    if (!*fault || fault_parse(*fault, &parsed, error, sizeof(error))) {
+        return 0;
+    }
+    complain(FAULT_VARIABLE ": %s (see simnic run --help)", error);
+    return EXIT_USAGE;
+}
+
 /* A session keeps its links. Whoever asked for others by option is told. */
 static int check_link(const struct options *options, const struct membership *membership,
                       uint32_t wanted)
@@ -219,6 +234,9 @@ static int run(const struct options *options)
     fill_standard_files();
     uint32_t link = 0;
     int status = choose_link(options, &link);
+    if (!status) {
+        status = choose_first_fault(&runner.membership.fault);
+    }
     if (!status) {
         status = prepare(options, &runner, library);
     }

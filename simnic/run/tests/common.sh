@@ -4,7 +4,7 @@ simnic=$(realpath "$1")
 export simnic
 # shellcheck source-path=SCRIPTDIR source=../../../tools/tests/tap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../tools/tests/tap.sh"
-unset SIMNIC_SESSION SIMNIC_SESSION_NAME
+unset SIMNIC_SESSION SIMNIC_SESSION_NAME SIMNIC_FAULT
 # With sanitizers, the shim's place in LD_PRELOAD is before theirs.
 export ASAN_OPTIONS=verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 

@@ -76,6 +76,11 @@ check "unknown option" complains 2 "--bad is no option" run --bad true
 check "option without value" complains 2 "needs a value" "$simnic" run --session
 check "bad fault" complains 2 "--fault: " run --fault nonsense=1 true
 check "fault none" status_is 0 run --fault none true
+check "a session begins with those of the environment" same "$(SIMNIC_FAULT=stall=3,seed=7 run "$simnic" ctl fault)" stall=3,seed=7
+check "the option's come after them" same "$(SIMNIC_FAULT=stall=3,placement=0.5 run --fault fill=9 "$simnic" ctl fault)" fill=9,placement=0.5:1000
+check "a session that is there keeps its own" same "$(SIMNIC_FAULT=stall=3 run --fault fill=9 \
+    env SIMNIC_FAULT=stall=4 "$simnic" run "$simnic" ctl fault)" fill=9
+check "a bad one in the environment" complains 2 "SIMNIC_FAULT: x is not one of" env SIMNIC_FAULT=x=1 "${runner[@]}" true
 for bad in "" a/b .. 'a b' ä "$(printf '%065d' 0)"; do
     [ "$bad" = .. ] && continue # a fine name after "simnic.0."
     check "session name '${bad:0:10}'" complains 2 "name is made of" "$simnic" run --session "$bad" true
