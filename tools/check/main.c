@@ -290,9 +290,7 @@ int main(int argc, char **argv)
                "for each assumption.\vExit status: 0 if nothing failed, 1 if a check failed, 2 if "
                "nothing could be checked. docs/hardware.md says how to read the lines, and what to "
                "do with the report."};
-    argp_program_version_hook = version_print;
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    arguments_parse(&argp, argc, argv, &options);
     if (options.list) {
         list();
         return EXIT_SUCCESS;

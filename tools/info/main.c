@@ -207,8 +207,7 @@ int main(int argc, char **argv)
                               .parser = parse,
                               .doc = "Lists the RDMA devices of this machine, their ports and "
                                      "GIDs, and the drivers that copyrpc has for them."};
-    argp_program_version_hook = version_print;
-    argp_parse(&argp, argc, argv, 0, NULL, &json);
+    arguments_parse(&argp, argc, argv, &json);
 
     uint32_t index = 0;
     json_t *devices = json_array();

@@ -229,6 +229,14 @@ struct command {
     uint64_t given; /* for mode.h */
 };
 
+static void take_role(const char *role, struct command *command, struct argp_state *state)
+{
+    if (strcmp(role, "server") != 0 && strcmp(role, "client") != 0) {
+        argp_error(state, "the first argument is 'server' or 'client', not '%s'", role);
+    }
+    command->role = role;
+}
+
 static void take_opcode(struct perf_options *options, uint8_t opcode, struct argp_state *state)
 {
     if (options->opcode && options->opcode != opcode) {
@@ -425,7 +433,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case ARGP_KEY_ARG:
         if (!command->role) {
-            command->role = argument;
+            take_role(argument, command, state);
         } else if (!options->address) {
             options->address = argument;
         } else {
@@ -544,8 +552,7 @@ int main(int argc, char **argv)
                "queues of the NIC (--dc and --tag: of its further kinds).\v"
                "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
                "given. Any server that echoes will do for a client without --reply-size."};
-    argp_program_version_hook = version_print;
-    argp_parse(&argp, argc, argv, 0, NULL, &command);
+    arguments_parse(&argp, argc, argv, &command);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     const struct perf_options *options = &command.options;
@@ -554,10 +561,7 @@ int main(int argc, char **argv)
                : options->channels ? channel_serve(options)
                                    : perf_serve(options);
     }
-    if (strcmp(command.role, "client") == 0) {
-        return options->queues     ? queue_measure(options)
-               : options->channels ? channel_measure(options)
-                                   : perf_measure(options);
-    }
-    return perf_failed(command.role, "the first argument is 'server' or 'client'");
+    return options->queues     ? queue_measure(options)
+           : options->channels ? channel_measure(options)
+                               : perf_measure(options);
 }

@@ -133,8 +133,7 @@ int main(int argc, char **argv)
     struct sigaction action = {.sa_handler = stop};
     struct sources before = {0}, now;
     sigset_t signals, usual;
-    argp_program_version_hook = version_print;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    arguments_parse(&argp, argc, argv, &options);
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
