@@ -33,8 +33,8 @@ check "nothing else is looked for: no Python, Go or valgrind" bash -c "! grep -E
 library=$(dirname "$(find "$DESTDIR" -name libcopyrpc.so)")
 files() { (cd "$DESTDIR" && find . -type f -o -type l) | sed 's#.*/##' | sort | tr '\n' ' '; }
 version=$(meson introspect --projectinfo build/install | sed 's/.*"version": "\([^"]*\)".*/\1/')
-check "installed are the library, its header and NCCL's plugin, and no test" \
-    test "$(files)" = "copyrpc.h copyrpc.pc libcopyrpc.so libcopyrpc.so.0 libcopyrpc.so.$version libnccl-net-copyrpc.so "
+check "installed are the library, its header, its page and NCCL's plugin, and no test" \
+    test "$(files)" = "copyrpc.7 copyrpc.h copyrpc.pc libcopyrpc.so libcopyrpc.so.0 libcopyrpc.so.$version libnccl-net-copyrpc.so "
 check "the compiler optimised" grep -q -- '-O3' build/install/compile_commands.json
 check "and no warning would have been an error" bash -c "! grep -q -- '-Werror' build/install/compile_commands.json"
 check "pkg-config knows the version" test "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion copyrpc)" = "$version"
@@ -94,7 +94,9 @@ check "simnic alone needs jansson too" fails 'Dparts=simnic builds nothing: jans
 readme=$source/simnic/README.md readme_block "Build and install" sh > "$work/commands"
 rm -rf "$DESTDIR"
 PKG_CONFIG_LIBDIR=$work/and-jansson check "the lines of simnic's README work" sh -e "$work/commands"
-check "installed are simnic and what it loads" test "$(files)" = "libsimnic.so simnic "
-simnic=$(find "$DESTDIR" -name simnic -type f)
+check "installed are simnic, what it loads and its pages" \
+    test "$(files)" = "libsimnic.so simnic simnic-ctl.1 simnic-run.1 simnic.1 "
+check "man finds them where it looks" bash -c "ls '$DESTDIR'/*/*/share/man/man1/simnic.1"
+simnic=$(find "$DESTDIR" -path '*/bin/simnic' -type f)
 check "two ports, from where it was installed" bash -c "[ \"\$('$simnic' run --private -- ibv_devices | grep -c mlx5_)\" = 2 ]"
 plan

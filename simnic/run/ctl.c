@@ -8,72 +8,23 @@
 #include <string.h>
 
 #include "simnic/run/words.h"
+#include "simnic_ctl_help.h"
 
-static const char usage[] =
-    "Usage: simnic ctl [OPTION...] WORD [ARGUMENT]\n"
-    "\n"
-    "Looks into a running session, or changes it.\n"
-    "\n"
-    "  stats          what each queue pair of each process has done\n"
-    "    --json       for scripts: exact numbers\n"
-    "    --all        also destroyed queue pairs, and processes that have ended\n"
-    "  trace          print work requests and completions as the devices see them, until\n"
-    "                 Ctrl-C\n"
-    "    --qp N       of this queue pair only, as stats shows its number\n"
-    "    --raw        their bytes too\n"
-    "    --seconds S  stop after so long\n"
-    "  fault [SPEC]   set faults for all in the session, from now on; without SPEC, show them.\n"
-    "                 SPEC is \"none\" or a list, as in lose=0.01,seed=7:\n"
-    "                   lose=P duplicate=P    packets that vanish or come twice\n"
-    "                   delay=P[:US]          packets that come late, by microseconds\n"
-    "                   seed=N                other random numbers\n"
-    "                   rail0=down rail1=down the port of that device is down\n"
-    "                   rail0=unplugged ...   that device has been taken out\n"
-    "                   rail0=rate:GBPS       it sends so many Gbit/s at the most\n"
-    "                   rail0=latency:US      what it sends comes so much later\n"
-    "                   kill=QPN fill=CQN     break a queue pair or a completion queue\n"
-    "                   taken=N[:US]          a QP that fails keeps N receives for so long\n"
-    "                   placement=P[:US]      data land in any order, where a program allows it\n"
-    "                   stall=US              all devices stand still for so long, once\n"
-    "                   quirk=NAME            all devices break what copyrpc-check NAME checks\n"
-    "  sessions       this user's sessions\n"
-    "\n"
-    "  --session NAME the session (default: the one this runs in, else\n"
-    "                 $SIMNIC_SESSION_NAME, else \"default\")\n"
-    "  --help         print this\n"
-    "\n"
-    "Exit status: 1 if there is no such session, 2 for wrong arguments.\n";
+static const struct option known[] = HELP_OPTIONS;
 
-enum {
-    OPTION_SESSION = 1 << 0,
-    OPTION_JSON = 1 << 1,
-    OPTION_ALL = 1 << 2,
-    OPTION_QP = 1 << 3,
-    OPTION_RAW = 1 << 4,
-    OPTION_SECONDS = 1 << 5,
-    OPTION_BASE = 256 /* above all characters, which getopt may return too */
-};
-
-static const struct option known[] = {
-    {"session", required_argument, NULL, OPTION_BASE + OPTION_SESSION},
-    {"json", no_argument, NULL, OPTION_BASE + OPTION_JSON},
-    {"all", no_argument, NULL, OPTION_BASE + OPTION_ALL},
-    {"qp", required_argument, NULL, OPTION_BASE + OPTION_QP},
-    {"raw", no_argument, NULL, OPTION_BASE + OPTION_RAW},
-    {"seconds", required_argument, NULL, OPTION_BASE + OPTION_SECONDS},
-    {"help", no_argument, NULL, 'h'},
-    {0}};
+/* Sets of options that have no letter. */
+#define BIT(option) (1 << ((option)-OPTION_BASE))
 
 struct ctl_word {
     const char *name;
     int (*function)(const struct ctl_options *options);
-    int options; /* OPTION_, besides --session */
+    int options; /* BIT(), besides --session */
     int most_arguments;
 };
 
 static const struct ctl_word words[] = {
-    {"stats", ctl_stats, OPTION_JSON | OPTION_ALL, 0},
-    {"trace", ctl_trace, OPTION_QP | OPTION_RAW | OPTION_SECONDS, 0},
+    {"stats", ctl_stats, BIT(OPTION_JSON) | BIT(OPTION_ALL), 0},
+    {"trace", ctl_trace, BIT(OPTION_QP) | BIT(OPTION_RAW) | BIT(OPTION_SECONDS), 0},
     {"fault", ctl_fault, 0, 1},
     {"sessions", ctl_sessions, 0, 0},
 };
@@ -127,7 +78,7 @@ static int read_seconds(const char *text, struct ctl_options *options)
 
 static int take_option(int code, struct ctl_options *options)
 {
-    switch (code - OPTION_BASE) {
+    switch (code) {
     case OPTION_SESSION:
         options->session = optarg;
         break;
@@ -165,7 +116,7 @@ static int parse(int argc, char **argv, struct ctl_options *options, int *given)
         if (status) {
             return status;
         }
-        *given |= code - OPTION_BASE;
+        *given |= BIT(code);
     }
     return 0;
 }
@@ -173,7 +124,7 @@ static int parse(int argc, char **argv, struct ctl_options *options, int *given)
 static const char *name_of_option(int bit)
 {
     for (const struct option *option = known; option->name; option++) {
-        if (option->val == OPTION_BASE + bit) {
+        if (option->val > OPTION_BASE && BIT(option->val) == bit) {
             return option->name;
         }
     }
@@ -193,7 +144,7 @@ static int run(char **arguments, int count, int given, struct ctl_options *optio
                  count ? arguments[0] : "", count ? " is not one of " : "say what to do: ");
         return EXIT_USAGE;
     }
-    int excess = given & ~(word->options | OPTION_SESSION);
+    int excess = given & ~(word->options | BIT(OPTION_SESSION));
     if (excess) {
         complain("ctl: --%s does not go with %s (see simnic ctl --help)",
                  name_of_option(excess & -excess), word->name);
@@ -217,7 +168,7 @@ int ctl_main(int argc, char **argv)
         return status;
     }
     if (options.help) {
-        return fputs(usage, stdout) == EOF ? EXIT_TROUBLE : ctl_flush();
+        return fputs(HELP_TEXT, stdout) == EOF ? EXIT_TROUBLE : ctl_flush();
     }
     return run(argv + optind, argc - optind, given, &options);
 }

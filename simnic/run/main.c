@@ -6,16 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] = "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-                            "       simnic ctl [OPTION...] WORD [ARGUMENT...]\n"
-                            "       simnic --version\n"
-                            "\n"
-                            "A virtual ConnectX NIC in user space.\n"
-                            "\n"
-                            "  run   run a command that sees the NIC's devices mlx5_0 and mlx5_1\n"
-                            "  ctl   look into a running session, or change it\n"
-                            "\n"
-                            "`simnic run --help` and `simnic ctl --help` tell more.\n";
+#include "simnic_help.h"
 
 void complain(const char *format, ...)
 {
@@ -46,7 +37,7 @@ int main(int argc, char **argv)
         return ctl_main(argc - 1, argv + 1);
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        return print(usage);
+        return print(HELP_TEXT);
     }
     if (strcmp(word, "--version") == 0) {
         return print("simnic " SIMNIC_VERSION "\n");

@@ -17,32 +17,7 @@
 #include "simnic/run/library.h"
 #include "simnic/run/processes.h"
 #include "simnic/session/link.h"
-
-static const char usage[] =
-    "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-    "\n"
-    "Runs the command so that it, and all that it starts, sees two virtual ConnectX-6\n"
-    "devices, mlx5_0 (127.0.0.1) and mlx5_1 (127.0.0.2). When the command ends, simnic ends\n"
-    "the processes that it has left behind, and exits with the command's status.\n"
-    "\n"
-    "  --session NAME  use this session: runs in the same session reach each other\n"
-    "                  (default: the one this runs in, else $SIMNIC_SESSION_NAME, else\n"
-    "                  \"default\"); at most 64 of A-Z a-z 0-9 _ . -\n"
-    "  --private       make a session for this run alone\n"
-    "  --link WORDS    the ports' links, for a session that this run makes: \"ethernet\" (RoCE,\n"
-    "                  the default), or \"ib\" (InfiniBand) and any of these after commas:\n"
-    "                    grh grh0 grh1  both ports, or one, require a GRH\n"
-    "                    subnets        each port is in a subnet of its own, behind a router\n"
-    "                    limited        the first P_Key of each port is a limited member's\n"
-    "                    sl=N           the SL in path records\n"
-    "                  $SIMNIC_LINK does the same\n"
-    "  --fault SPEC    faults for all in the session, as in lose=0.01,seed=7; a session that\n"
-    "                  this run makes begins with those of $SIMNIC_FAULT\n"
-    "  --trace         print which commands from rdma-core fail or are unknown\n"
-    "  --help          print this\n"
-    "\n"
-    "Exit status: 1 if the session cannot be made, 2 for wrong options, 126 and 127 if\n"
-    "the command cannot be executed or found, 128 + N if signal N ended it.\n";
+#include "simnic_run_help.h"
 
 struct options {
     const char *session, *fault, *link;
@@ -64,32 +39,25 @@ static int usage_error(char **argv, int code)
 
 static int parse(int argc, char **argv, struct options *options)
 {
-    enum { SESSION = 256, PRIVATE, FAULT, TRACE, LINK };
-    static const struct option known[] = {{"session", required_argument, NULL, SESSION},
-                                          {"private", no_argument, NULL, PRIVATE},
-                                          {"link", required_argument, NULL, LINK},
-                                          {"fault", required_argument, NULL, FAULT},
-                                          {"trace", no_argument, NULL, TRACE},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {0}};
+    static const struct option known[] = HELP_OPTIONS;
     int code;
     opterr = 0;
     /* "+": the command's own options are not ours. */
     while ((code = getopt_long(argc, argv, "+:h", known, NULL)) != -1) {
         switch (code) {
-        case SESSION:
+        case OPTION_SESSION:
             options->session = optarg;
             break;
-        case PRIVATE:
+        case OPTION_PRIVATE:
             options->private = true;
             break;
-        case FAULT:
+        case OPTION_FAULT:
             options->fault = optarg;
             break;
-        case LINK:
+        case OPTION_LINK:
             options->link = optarg;
             break;
-        case TRACE:
+        case OPTION_TRACE:
             options->trace = true;
             break;
         case 'h':
@@ -277,7 +245,7 @@ int run_main(int argc, char **argv)
         return status;
     }
     if (options.help) {
-        return fputs(usage, stdout) == EOF || fflush(stdout) == EOF ? EXIT_TROUBLE : 0;
+        return fputs(HELP_TEXT, stdout) == EOF || fflush(stdout) == EOF ? EXIT_TROUBLE : 0;
     }
     return run(&options);
 }

@@ -11,6 +11,7 @@
 #include "../common/version.h"
 #include "base/clock.h"
 #include "check.h"
+#include "copyrpc_check_help.h"
 #include "peer.h"
 #include "remember.h"
 #include "report.h"
@@ -32,35 +33,7 @@ struct options {
     bool forget; /* nothing is remembered */
 };
 
-enum {
-    KEY_LIST = 256,
-    KEY_ONLY,
-    KEY_JSON,
-    KEY_SECONDS,
-    KEY_QUICK,
-    KEY_PATIENCE,
-    KEY_FORGET,
-    KEY_PEER,
-    KEY_LISTEN,
-    KEY_PORT
-};
-
-static const struct argp_option option_table[] = {
-    {"list", KEY_LIST, NULL, 0, "print the names of the checks and what each assumes", 0},
-    {"only", KEY_ONLY, "NAME", 0, "this check; may be given several times", 0},
-    {"json", KEY_JSON, "FILE", 0, "write the report there (- is stdout, with the lines on stderr)",
-     0},
-    {"seconds", KEY_SECONDS, "N", 0, "of each hunt for what comes out of order (5)", 0},
-    {"quick", KEY_QUICK, NULL, 0, "some seconds in all: fewer rounds, shorter hunts", 0},
-    {"patience", KEY_PATIENCE, "SECONDS", 0, "after which what has not completed never will (10)",
-     0},
-    {"peer", KEY_PEER, "HOST[:PORT]", 0,
-     "only what goes over the network, to copyrpc-check --listen on another host", 0},
-    {"listen", KEY_LISTEN, NULL, 0, "be that other host, until Ctrl-C", 0},
-    {"port", KEY_PORT, "PORT", 0, "with --listen: the TCP port (" PEER_PORT_DEFAULT ")", 0},
-    {"no-remember", KEY_FORGET, NULL, 0,
-     "do not write down what programs that name no driver should leave out", 0},
-    {0}};
+static const struct argp_option option_table[] = HELP_OPTIONS;
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
@@ -101,10 +74,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
     switch (key) {
-    case KEY_LIST:
+    case OPTION_LIST:
         options->list = true;
         return 0;
-    case KEY_ONLY:
+    case OPTION_ONLY:
         if (!find_check(argument)) {
             argp_error(state, "there is no check '%s': see --list", argument);
         }
@@ -113,30 +86,30 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         }
         options->only[options->only_count++] = argument;
         return 0;
-    case KEY_JSON:
+    case OPTION_JSON:
         options->report = argument;
         return 0;
-    case KEY_SECONDS:
+    case OPTION_SECONDS:
         options->subject.hunt_seconds = take_seconds(argument, state, "--seconds");
         options->hunt_given = true;
         return 0;
-    case KEY_QUICK:
+    case OPTION_QUICK:
         options->subject.quick = true;
         return 0;
-    case KEY_PATIENCE:
+    case OPTION_PATIENCE:
         options->subject.patience_ms =
             (uint32_t)(take_seconds(argument, state, "--patience") * 1000 + 0.5);
         return 0;
-    case KEY_PEER:
+    case OPTION_PEER:
         options->subject.peer = argument;
         return 0;
-    case KEY_LISTEN:
+    case OPTION_LISTEN:
         options->listen = true;
         return 0;
-    case KEY_PORT:
+    case OPTION_PORT:
         options->port = argument;
         return 0;
-    case KEY_FORGET:
+    case OPTION_NO_REMEMBER:
         options->forget = true;
         return 0;
     case ARGP_KEY_ARG:
@@ -283,13 +256,7 @@ int main(int argc, char **argv)
                               .port = PEER_PORT_DEFAULT};
     uint32_t counts[VERDICTS] = {0};
     const struct argp argp = {
-        .options = option_table,
-        .parser = parse,
-        .args_doc = "[DEVICE [DEVICE2]]",
-        .doc = "Proves on a device of this machine what copyrpc's drivers assume of it, one line "
-               "for each assumption.\vExit status: 0 if nothing failed, 1 if a check failed, 2 if "
-               "nothing could be checked. docs/hardware.md says how to read the lines, and what to "
-               "do with the report."};
+        .options = option_table, .parser = parse, .args_doc = HELP_ARGUMENTS, .doc = HELP_TEXT};
     arguments_parse(&argp, argc, argv, &options);
     if (options.list) {
         list();

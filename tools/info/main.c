@@ -12,13 +12,14 @@
 
 #include "../common/text.h"
 #include "../common/version.h"
+#include "copyrpc_info_help.h"
 #include "gids.h"
 #include "left_out.h"
 #include "rails.h"
 
 #define GIDS_MAX 64
 
-static const struct argp_option option_table[] = {{"json", 'j', NULL, 0, "print JSON", 0}, {0}};
+static const struct argp_option option_table[] = HELP_OPTIONS;
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -203,10 +204,8 @@ int main(int argc, char **argv)
 {
     bool json = false;
     char version[32];
-    const struct argp argp = {.options = option_table,
-                              .parser = parse,
-                              .doc = "Lists the RDMA devices of this machine, their ports and "
-                                     "GIDs, and the drivers that copyrpc has for them."};
+    const struct argp argp = {
+        .options = option_table, .parser = parse, .args_doc = HELP_ARGUMENTS, .doc = HELP_TEXT};
     arguments_parse(&argp, argc, argv, &json);
 
     uint32_t index = 0;

@@ -15,90 +15,7 @@
 
 volatile sig_atomic_t perf_stop;
 
-static const struct argp_option option_table[] = {
-    {"device", 'd', "NAME", 0, "RDMA device; the first with an active port", 0},
-    {"size", 's', "BYTES", 0, "bytes of a request; 32", 0},
-    {"reply-size", 'r', "BYTES", 0, "bytes of a reply; as the request, echoed and checked", 0},
-    {"depth", 'q', "CALLS", 0, "calls open on each endpoint; 256", 0},
-    {"endpoints", 'e', "COUNT", 0, "connections to the server; 1", 0},
-    {"initiators", OPTION_INITIATORS, "COUNT", 0,
-     "endpoints connect by DC and share so many DCIs (on both sides; mlx5 devices)", 0},
-    {"threads", OPTION_THREADS, "COUNT", 0,
-     "threads with a context each: a client's have --endpoints each, a server's take its clients "
-     "in turn; 1",
-     0},
-    {"time", 't', "SECONDS", 0, "how long to measure; 3", 0},
-    {"calls", 'n', "COUNT", 0, "how many calls to measure, instead of a time", 0},
-    {"warmup", OPTION_WARMUP, "SECONDS", 0, "calls before the measurement; 0.2", 0},
-    {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
-     "how long the peer may take to connect, and to end; 5", 0},
-    {"region", OPTION_REGION, NULL, 0,
-     "send requests from registered memory, uncopied; the server: replies of a --reply-size", 0},
-    {"arena", OPTION_ARENA, "BYTES", 0,
-     "the server: requests of clients with --region, up to this size, land in memory of its own",
-     0},
-    {"ring", OPTION_RING, "BYTES", 0, "ring of each endpoint, a power of two; large enough", 0},
-    {"key", OPTION_KEY, "FILE", 0, "secret of both sides: all of a file of 16 to 64 bytes", 0},
-    {"wait", OPTION_WAIT, NULL, 0, "sleep for events instead of polling on", 0},
-    {"json", OPTION_JSON, NULL, 0, "print the result as JSON", 0},
-    {"progress", OPTION_PROGRESS, NULL, 0, "a line a second, also if stderr is no terminal", 0},
-    {"demo", OPTION_DEMO, NULL, 0, "end with the line of ./dev demo", 0},
-    {NULL, 0, NULL, 0, "Messages over two rails, instead of calls (on both sides):", 1},
-    {"channels", OPTION_CHANNELS, NULL, 0,
-     "measure a channel: --size is of each buffer, or a range MIN:MAX (1M), --depth and --calls "
-     "count messages (16)",
-     1},
-    {"group", OPTION_GROUP, "COUNT", 0, "buffers of a message, 1 to 8; 1", 1},
-    {"queue-pairs", OPTION_QUEUE_PAIRS, "COUNT", 0, "on each rail, 1 to 8; of queues 1 to 64; 1",
-     1},
-    {"split", OPTION_SPLIT, "POLICY", 0,
-     "measured, hint=/NAME, or the share of rail 0 in parts of 1024; measured", 1},
-    {"stripe-min", OPTION_STRIPE_MIN, "BYTES", 0, "shorter buffers go over one rail; 64k", 1},
-    {"rails", OPTION_RAILS, "DEVICE[,DEVICE]", 0,
-     "devices of the rails, or DEVICE,none for one; the library's choice", 1},
-    {"one-rail", OPTION_ONE_RAIL, NULL, 0, "use rail 0 alone", 1},
-    {"both", OPTION_BOTH, NULL, 0, "the server sends, too; also of queues", 1},
-    {"verify", OPTION_VERIFY, NULL, 0, "compare every byte that arrives", 1},
-    {NULL, 0, NULL, 0,
-     "Queues of the NIC, instead of calls: --size is of each op, or a range MIN:MAX, which is "
-     "doubled (64k); "
-     "--depth (128) and --calls are of each queue pair, --time of each size:",
-     2},
-    {"queues", OPTION_QUEUES, NULL, 0, "the server: of whatever its clients do", 2},
-    {"write", OPTION_WRITE, NULL, 0, "RDMA WRITE", 2},
-    {"read", OPTION_READ, NULL, 0, "RDMA READ", 2},
-    {"send", OPTION_SEND, NULL, 0, "SEND", 2},
-    {"atomic", OPTION_ATOMIC, "add|swap", OPTION_ARG_OPTIONAL,
-     "fetch-and-add or compare-and-swap of 8 bytes; add", 2},
-    {"datagrams", OPTION_DATAGRAMS, NULL, 0,
-     "with --send: datagrams (UD), of at most one packet, 1k; some may be lost", 2},
-    {"dc", OPTION_DC, NULL, 0,
-     "the op (WRITE, if none is named) goes from a DCI to DCTs; on mlx5 devices", 2},
-    {"streams", OPTION_STREAMS, "COUNT", 0, "with --dc: streams of each DCI, in turn; none", 2},
-    {"targets", OPTION_TARGETS, "COUNT", 0, "with --dc: DCTs of each DCI, in turn, 1 to 64; 1", 2},
-    {"tag", OPTION_TAG, "expected|unexpected", OPTION_ARG_OPTIONAL,
-     "SENDs with tags to a TM-SRQ, whose device matches them, or (unexpected) its program; "
-     "expected. "
-     "--depth is 32",
-     2},
-    {"all", 'a', NULL, 0, "all sizes: as --size 2:8M", 2},
-    {"latency", OPTION_LATENCY, NULL, 0,
-     "one op at a time; of SEND and WRITE half of the time until the answer; 2 bytes, 220 inline",
-     2},
-    {"inline", OPTION_INLINE, "BYTES", 0, "shorter SENDs and WRITEs are inline, up to 512; none",
-     2},
-    {NULL, 0, NULL, 0, "How packets travel, of all the above (on both sides):", 3},
-    {"gid-index", OPTION_GID_INDEX, "INDEX", 0,
-     "of the GID, of all rails, too; the library's choice", 3},
-    {"traffic-class", OPTION_TRAFFIC_CLASS, "CLASS", 0,
-     "of GRHs, and with RoCE v2 of IP headers: four times the DSCP; 0", 3},
-    {"service-level", OPTION_SERVICE_LEVEL, "LEVEL", 0,
-     "of InfiniBand, or on Ethernet the priority; that of the route", 3},
-    {"partition-key", OPTION_PARTITION_KEY, "P_KEY", 0,
-     "of InfiniBand, such as 0x8001; the first full one of the port", 3},
-    {"retry-timeout", OPTION_RETRY_TIMEOUT, "N", 0,
-     "a packet is sent again after 4.096 us * 2^N; 14, over rails 17", 3},
-    {0}};
+static const struct argp_option option_table[] = HELP_OPTIONS;
 
 static uint64_t number(const char *text, uint64_t most, struct argp_state *state)
 {
@@ -544,14 +461,7 @@ int main(int argc, char **argv)
                                           .timeout_ns = UINT64_C(5000000000),
                                           .progress = isatty(STDERR_FILENO)}};
     const struct argp argp = {
-        .options = option_table,
-        .parser = parse,
-        .args_doc = "server [ADDRESS]\nclient ADDRESS",
-        .doc = "Measures calls over RDMA: how many a second, and how long each takes; with "
-               "--channels, messages over two rails; with --write, --read, --send or --atomic, the "
-               "queues of the NIC (--dc and --tag: of its further kinds).\v"
-               "ADDRESS is HOST:PORT or [IPV6]:PORT; the server listens on *:7472 if none is "
-               "given. Any server that echoes will do for a client without --reply-size."};
+        .options = option_table, .parser = parse, .args_doc = HELP_ARGUMENTS, .doc = HELP_TEXT};
     arguments_parse(&argp, argc, argv, &command);
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../common/version.h"
+#include "copyrpc_top_help.h"
 #include "show.h"
 
 #define ANSWER_MS 500
@@ -24,13 +25,7 @@ struct options {
     enum sort sort;
 };
 
-static const struct argp_option option_table[] = {
-    {"interval", 'i', "SECONDS", 0, "between two looks (1)", 0},
-    {"json", 'j', NULL, 0, "print a line of JSON for each look", 0},
-    {"once", '1', NULL, 0, "look twice, print what was done in between, and end", 0},
-    {"pid", 'p', "PID", 0, "this process only", 0},
-    {"sort", 's', "BY", 0, "rate (default), bytes, open or age", 0},
-    {0}};
+static const struct argp_option option_table[] = HELP_OPTIONS;
 
 static volatile sig_atomic_t stopped;
 
@@ -122,14 +117,8 @@ static void pause_for(double seconds, const sigset_t *signals)
 int main(int argc, char **argv)
 {
     struct options options = {.interval_seconds = 1};
-    const struct argp argp = {option_table,
-                              parse,
-                              NULL,
-                              "Shows what the copyrpc endpoints of this host do: of your own "
-                              "processes, or of all if you are root.",
-                              NULL,
-                              NULL,
-                              NULL};
+    const struct argp argp = {
+        .options = option_table, .parser = parse, .args_doc = HELP_ARGUMENTS, .doc = HELP_TEXT};
     struct sigaction action = {.sa_handler = stop};
     struct sources before = {0}, now;
     sigset_t signals, usual;
