@@ -94,9 +94,9 @@ check "simnic alone needs jansson too" fails 'Dparts=simnic builds nothing: jans
 readme=$source/simnic/README.md readme_block "Build and install" sh > "$work/commands"
 rm -rf "$DESTDIR"
 PKG_CONFIG_LIBDIR=$work/and-jansson check "the lines of simnic's README work" sh -e "$work/commands"
-check "installed are simnic, what it loads and its pages" \
-    test "$(files)" = "libsimnic.so simnic simnic-ctl.1 simnic-run.1 simnic.1 "
-check "man finds them where it looks" bash -c "ls '$DESTDIR'/*/*/share/man/man1/simnic.1"
+check "installed are simnic, what it loads, its pages and what shells read" \
+    test "$(files)" = "_simnic libsimnic.so simnic simnic simnic-ctl.1 simnic-run.1 simnic.1 simnic.fish "
+check "man and shells find them where they look" bash -c "cd '$DESTDIR'/*/*/share && ls man/man1/simnic.1 bash-completion/completions/simnic fish/vendor_completions.d/simnic.fish zsh/site-functions/_simnic"
 simnic=$(find "$DESTDIR" -path '*/bin/simnic' -type f)
 check "two ports, from where it was installed" bash -c "[ \"\$('$simnic' run --private -- ibv_devices | grep -c mlx5_)\" = 2 ]"
 plan
