@@ -155,6 +155,9 @@ void fabric_port_take(struct fabric *fabric, const struct packet *packet);
 /* Count a packet at the port that it leaves by, or comes in by. */
 void fabric_port_sent(struct fabric *fabric, const struct packet *packet);
 void fabric_port_received(struct fabric *fabric, const struct packet *packet);
+/* Counts a packet that came to a QP of another partition; and returns how many did, as ibv_query_port tells. */
+void fabric_port_violated(struct fabric *fabric, uint32_t rail);
+uint16_t fabric_port_violations(const struct fabric *fabric, uint32_t rail);
 
 /* Appends a trace record, if there is room. */
 void fabric_trace(struct fabric *fabric, uint32_t kind, uint32_t number, const void *bytes,

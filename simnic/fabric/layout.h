@@ -55,6 +55,7 @@ struct fabric_ring {
 struct fabric_port {
     /* When what was sent will have left, at the rate of the port; only if it has one. */
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t free_ns;
+    _Atomic uint64_t partition_violations; /* packets that came to a QP of another partition */
 };
 
 /* What a slot's owners, one after the other, have sent and received over a port. Only the owner's NIC writes it. */

@@ -76,3 +76,16 @@ void fabric_port_received(struct fabric *fabric, const struct packet *packet)
         add(&traffic->received_packets, 1);
     }
 }
+
+void fabric_port_violated(struct fabric *fabric, uint32_t rail)
+{
+    atomic_fetch_add_explicit(&fabric->file->ports[rail].partition_violations, 1,
+                              memory_order_relaxed);
+}
+
+uint16_t fabric_port_violations(const struct fabric *fabric, uint32_t rail)
+{
+    uint64_t count =
+        atomic_load_explicit(&fabric->file->ports[rail].partition_violations, memory_order_relaxed);
+    return count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;
+}

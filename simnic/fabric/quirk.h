@@ -36,6 +36,7 @@
     Q(COMPRESSED_ALONE, "compressed-alone")       /* completions wait until their block is full */                     \
     Q(ARM, "arm")                                 /* no queue is armed */                                              \
     Q(ARM_LATE, "arm-late")                       /* a completion before the arming is forgotten */                    \
+    Q(VECTORS, "vectors")                         /* only the first completion vector has events */                    \
     Q(SHARED_RECEIVES, "shared-receives")         /* a QP that fails takes a receive of its SRQ with it */             \
     Q(NOT_READY, "not-ready")                     /* 7 tries without a receive are as finite as others */              \
     Q(SCATTER_TO_CQE, "scatter-to-cqe")           /* short messages go into completions, though they should not */     \
@@ -47,6 +48,11 @@
     Q(FENCE, "fence")                             /* fences are not minded */                                          \
     Q(MTU, "mtu")                                 /* a full packet that ends a message loses its last byte */          \
     Q(RETRY, "retry")                             /* nobody gives up */                                                \
+    Q(RETRY_EARLY, "retry-early")                 /* there is one try, whatever was asked */                           \
+    Q(HEADER, "header")                           /* headers have traffic class 0 */                                   \
+    Q(PATH, "path")                               /* a connected QP forgets its traffic class */                       \
+    Q(PARTITION, "partition")                     /* partitions are not minded */                                      \
+    Q(DATAGRAM_MTU, "datagram-mtu")               /* datagrams of a full MTU are dropped */                            \
     Q(KEYS, "keys")                               /* the variant of a key is not minded */                             \
     Q(DOMAINS, "domains")                         /* the protection domain of a key is not minded */                   \
     Q(CLOSED, "closed")                           /* a QP in error goes on receiving */                                \

@@ -154,7 +154,7 @@ static void not_ready(struct nic *nic, struct queue_pair *qp, uint8_t timer)
 
 static void try_again(struct nic *nic, struct queue_pair *qp)
 {
-    if (qp->retries_left == 0) {
+    if (qp->retries_left == 0 || nic_has_quirk(nic, QUIRK_RETRY_EARLY)) {
         fail_oldest(nic, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
         return;
     }

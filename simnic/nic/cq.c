@@ -238,6 +238,9 @@ void cq_look_at_arm(struct nic *nic, struct completion_queue *cq)
         return;
     }
     cq->arm_value = raw;
+    if (cq->vector > 0 && nic_has_quirk(nic, QUIRK_VECTORS)) {
+        return;
+    }
     uint32_t value = be32toh(raw);
     uint32_t consumer = value & INDEX_MASK;
     cq->armed = !nic_has_quirk(nic, QUIRK_ARM);

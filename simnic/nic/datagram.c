@@ -44,9 +44,9 @@ static void build_ipv4(uint8_t *ip, const uint8_t source[16], const struct rail_
 
 /* `routers`: how many are on the way, each of which takes a hop off. */
 static void build_grh(uint8_t grh[GRH_BYTES], const struct rail_gid *gid,
-                      const struct send_request *request, uint8_t routers)
+                      const struct send_request *request, const struct rail_way *way,
+                      uint8_t routers)
 {
-    const struct rail_way *way = &request->way;
     uint32_t bytes = 12 + 8 + request->bytes + 4; /* BTH, DETH, payload, ICRC */
     memset(grh, 0, GRH_BYTES);
     if (gid->type == RAIL_GID_ROCE_V2) {
@@ -129,7 +129,11 @@ bool datagram_send(struct nic *nic, struct queue_pair *qp, uint8_t *syndrome)
         struct rail_gid source =
             rail_gid(nic_link(nic), qp->rail, request->way.gid_index % RAIL_GID_COUNT);
         bool routed = !nowhere && !rail_same_subnet(nic_link(nic), qp->rail, packet.rail >> 4);
-        build_grh(payload, &source, request, routed);
+        struct rail_way way = request->way;
+        if (nic_has_quirk(nic, QUIRK_HEADER)) {
+            way.traffic_class = 0;
+        }
+        build_grh(payload, &source, request, &way, routed);
     }
     qp_tell_path_of_request(nic, qp);
     *syndrome = segments_gather(nic, qp, request, 0, payload + header_bytes, request->bytes);
@@ -187,6 +191,10 @@ void datagram_receive(struct nic *nic, struct queue_pair *qp, const struct packe
         packet->payload_bytes > header_bytes + RAIL_MTU_BYTES ||
         (!header_bytes && !(nic_link(nic) & LINK_INFINIBAND)) ||
         packet->key != qp->attributes.queue_key) {
+        return;
+    }
+    if (nic_has_quirk(nic, QUIRK_DATAGRAM_MTU) &&
+        packet->payload_bytes - header_bytes == RAIL_MTU_BYTES) {
         return;
     }
     bool immediate = packet->operation == PACKET_SEND_ONLY_IMMEDIATE;

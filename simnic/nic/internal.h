@@ -297,7 +297,7 @@ static inline uint32_t nic_link(const struct nic *nic)
 static inline bool qp_admits(const struct nic *nic, const struct queue_pair *qp,
                              const struct packet *packet)
 {
-    return !(nic_link(nic) & LINK_INFINIBAND) ||
+    return !(nic_link(nic) & LINK_INFINIBAND) || nic_has_quirk(nic, QUIRK_PARTITION) ||
            rail_partitions_match(packet->partition, qp->attributes.partition);
 }
 /* Shows the path of a QP whose request names it: qp_tell_path. */

@@ -109,7 +109,11 @@ static void deliver(struct nic *nic, uint32_t source_slot, const struct packet *
         return; /* to the wrong port, or to nobody */
     }
     uint8_t transport = qp_transport(qp);
-    if (packet->transport != transport || !qp_admits(nic, qp, packet)) {
+    if (packet->transport != transport) {
+        return;
+    }
+    if (!qp_admits(nic, qp, packet)) {
+        fabric_port_violated(nic->fabric, qp->rail);
         return;
     }
     if (transport == TRANSPORT_UD) {

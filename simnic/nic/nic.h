@@ -110,8 +110,9 @@ struct completion_queue {
     bool armed, armed_solicited, overrun;
     struct compression *compression; /* NULL: CQEs are never compressed */
     bool blind;                      /* compressed whatever mini CQEs leave out: a quirk */
-    bool enhanced; /* compressed in the layout that only DevX can ask for: compress.c */
-    void *owner;   /* the host's */
+    bool enhanced;  /* compressed in the layout that only DevX can ask for: compress.c */
+    uint8_t vector; /* the completion vector of its events */
+    void *owner;    /* the host's */
     struct list all;
 };
 

@@ -88,6 +88,7 @@ void check_flush_room(const struct subject *subject, struct outcome *outcome);
 void check_compressed_receives(const struct subject *subject, struct outcome *outcome);
 void check_compressed_sends(const struct subject *subject, struct outcome *outcome);
 void check_compressed_alone(const struct subject *subject, struct outcome *outcome);
+void check_vectors(const struct subject *subject, struct outcome *outcome);
 
 /* receives.c */
 void check_shared_receives(const struct subject *subject, struct outcome *outcome);
@@ -97,6 +98,12 @@ void check_not_ready(const struct subject *subject, struct outcome *outcome);
 void check_wqe_send(const struct subject *subject, struct outcome *outcome);
 void check_wqe_datagram(const struct subject *subject, struct outcome *outcome);
 void check_scatter_to_cqe(const struct subject *subject, struct outcome *outcome);
+
+/* ways.c */
+void check_header(const struct subject *subject, struct outcome *outcome);
+void check_path(const struct subject *subject, struct outcome *outcome);
+void check_partition(const struct subject *subject, struct outcome *outcome);
+void check_datagram_mtu(const struct subject *subject, struct outcome *outcome);
 
 /* dynamic.c */
 void check_dynamic(const struct subject *subject, struct outcome *outcome);

@@ -1,8 +1,10 @@
 /* completions.c: what completions say, also of what failed; compressed ones; and how they wake who sleeps. */
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "nic/device/device.h"
 #include "nic/mlx5/mlx5.h"
 #include "station.h"
 
@@ -383,4 +385,40 @@ void check_arm_late(struct station *station, struct outcome *outcome)
         }
     }
     passes(outcome, "%u times, a message that was there woke who armed", wakes_of(station));
+}
+
+#define VECTORS_MAX 1024u /* with --quick 16: each opens the device twice */
+
+/* nic.h, open.c: whatever vector its queues have been given, a nic hears of its completions; those of a process take turns at all. */
+void check_vectors(const struct subject *subject, struct outcome *outcome)
+{
+    static struct station station;
+    struct station_setup setup = {.options = station_options()};
+    const uint32_t most = subject->quick ? 16 : VECTORS_MAX;
+    uint32_t vectors = 1, vector = 0;
+    bool good = true;
+    setup.options.receive_depth = 64;
+    setup.options.send_completion_depth = 256;
+    for (; good && vector < vectors && vector < most; vector++) {
+        setup.options.completion_vector = vector + 1;
+        good = station_open(&station, subject, &setup, outcome);
+        const int found = good ? device_context(station.far)->num_comp_vectors : 1;
+        vectors = found > 1 ? (uint32_t)found : 1;
+        for (uint32_t i = 0; good && i < 4; i++) {
+            station_poll(&station);
+            station.far->operations->arm(station.far);
+            send_one(&station);
+            good = wake(&station, "after arming", outcome);
+        }
+        station_close(&station);
+        if (!good && outcome->verdict == VERDICT_FAILED) {
+            char seen[sizeof(outcome->seen)];
+            snprintf(seen, sizeof(seen), "%s", outcome->seen);
+            fails(outcome, "vector %u of %u: %.200s", vector, vectors, seen);
+        }
+    }
+    if (good) {
+        passes(outcome, "messages woke who slept at each of %u completion vectors of %u", vector,
+               vectors);
+    }
 }

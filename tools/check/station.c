@@ -139,8 +139,14 @@ bool station_open(struct station *station, const struct subject *subject,
     station->memory_borrowed = setup->memory_of != NULL;
     station->source = setup->memory_of ? setup->memory_of->source : map();
     station->sink = setup->memory_of ? setup->memory_of->sink : map();
-    if (!open_nic(subject, 0, setup, &station->near, outcome) ||
-        !open_nic(subject, 1, setup, &station->far, outcome) ||
+    if (!open_nic(subject, 0, setup, &station->near, outcome)) {
+        return false;
+    }
+    struct station_setup far = *setup;
+    if (station->near->link == CRPC_LINK_INFINIBAND) { /* the first of its table may be another */
+        far.options.network.partition_key = station->near->network.partition_key & 0x7fffu;
+    }
+    if (!open_nic(subject, 1, &far, &station->far, outcome) ||
         !enroll(station->near, station->source, &station->source_keys, outcome) ||
         !enroll(station->far, station->sink, &station->sink_keys, outcome)) {
         return false;

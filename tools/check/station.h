@@ -114,6 +114,7 @@ void check_fence(struct station *station, struct outcome *outcome);
 /* fabric.c */
 void check_mtu(struct station *station, struct outcome *outcome);
 void check_retry(struct station *station, struct outcome *outcome);
+void check_retry_early(struct station *station, struct outcome *outcome);
 void check_keys(struct station *station, struct outcome *outcome);
 void check_domains(struct station *station, struct outcome *outcome);
 void check_closed(struct station *station, struct outcome *outcome);

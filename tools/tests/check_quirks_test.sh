@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# check_quirks_test.sh CHECK: each check of copyrpc-check fails on a device that breaks what it is about, and says so. Prints TAP.
+# check_quirks_test.sh CHECK [NAME...]: each check of copyrpc-check, or each that is named, fails on a device that breaks what it is about, and
+# says so. Prints TAP.
 check=$1
 . "$(dirname "$0")/tap.sh"
 . "$(dirname "$0")/check.sh"
+shift
 
-names=$("$check" --list | cut -d' ' -f1)
+names=${*:-$("$check" --list | cut -d' ' -f1)}
 for name in $names; do
     case $may_lack in *" $name "*) continue ;; esac
     check "$name: simnic breaks it" quirk "quirk=$name"

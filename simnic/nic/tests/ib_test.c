@@ -188,6 +188,19 @@ static void test_partitions(void **state)
     expect_silence(pair_in(0, 0));
 }
 
+/* The port where they come counts them, as ibv_query_port tells: a message that was sent 8 times. */
+static void test_violations(void **state)
+{
+    (void)state;
+    struct pair *p = pair_in(0x8011, 0x8022);
+    rig_connect(p->a, p->b);
+    rig_send_message(p->a, SIGNALLED, &p->near, 0, 100);
+    rig_pass(p->rig, 100000000000);
+    assert_int_equal(fabric_port_violations(&p->rig->fabric, 1), 8);
+    assert_int_equal(fabric_port_violations(&p->rig->fabric, 0), 0);
+    end(p);
+}
+
 /* A free place in the table is 0, which matches nothing. */
 static void test_table(void **state)
 {
@@ -415,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_grh_required),
         cmocka_unit_test(test_routers),
         cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_violations),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_other_operations),
         cmocka_unit_test(test_datagram_without_grh),

@@ -20,7 +20,6 @@
 #include "simnic/shim/mmio/core_clock.h"
 #include "simnic/shim/process/process.h"
 
-#define COMPLETION_VECTORS 2u
 #define CORE_CLOCK_KHZ 1000000u /* the timestamps of CQEs are nanoseconds */
 
 static uint64_t firmware(void)
@@ -154,6 +153,7 @@ int answer_query_port(const struct call *call)
                 .phys_state = down ? 3 : 5,
                 .link_layer = IBV_LINK_LAYER_ETHERNET,
                 .flags = IB_UVERBS_QPF_GRH_REQUIRED,
+                .bad_pkey_cntr = fabric_port_violations(&process.fabric, call->context->rail),
             },
     };
     if (process.fabric.link & LINK_INFINIBAND) {

@@ -4,6 +4,8 @@
 
 #include "simnic/shim/kernel/attributes.h"
 
+#define COMPLETION_VECTORS 2u /* of each device */
+
 /* Each answers one query of a context; returns 0 or an errno. */
 int answer_query_device(const struct call *call);
 int answer_query_device_ex(const struct call *call);

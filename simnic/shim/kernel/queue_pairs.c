@@ -325,8 +325,12 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
         a->queue_key = m->qkey;
     }
     if (mask & IBV_QP_AV) {
-        memcpy(object->address, &m->dest, sizeof(m->dest));
-        a->way = way_of(&m->dest);
+        struct ib_uverbs_qp_dest way = m->dest;
+        if (fabric_has_quirk(process.nic.fabric, QUIRK_PATH)) {
+            way.traffic_class = 0;
+        }
+        memcpy(object->address, &way, sizeof(way));
+        a->way = way_of(&way);
         qp->destination_rail = qp_rail_reached(&process.nic, qp, &a->way);
     }
     if (mask & IBV_QP_PATH_MTU) {

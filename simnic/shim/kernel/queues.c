@@ -9,6 +9,7 @@
 
 #include "base/compiler.h"
 #include "simnic/nic/dma.h"
+#include "simnic/shim/kernel/answers.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/descriptors.h"
 #include "simnic/shim/mmio/doorbells.h"
@@ -73,14 +74,14 @@ int verb_create_cq(const struct call *call)
 {
     struct mlx5_ib_create_cq driver;
     uint64_t entries = attribute_number(call, UVERBS_ATTR_CREATE_CQ_CQE, 0);
+    uint64_t vector = attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0);
     int result = attribute_in(call, UVERBS_ATTR_UHW_IN, &driver, sizeof(driver),
                               offsetof(struct mlx5_ib_create_cq, uar_page_index));
     if (result) {
         return result;
     }
     if (entries == 0 || entries > CQ_MOST_ENTRIES ||
-        (driver.cqe_size != 64 && driver.cqe_size != 128) ||
-        attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= 2) {
+        (driver.cqe_size != 64 && driver.cqe_size != 128) || vector >= COMPLETION_VECTORS) {
         return EINVAL;
     }
     if (driver.flags & ~(uint32_t)(MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD |
@@ -118,6 +119,7 @@ int verb_create_cq(const struct call *call)
     cq->record = (uint8_t *)(uintptr_t)driver.db_addr;
     cq->entries = power_of_two_at_least((uint32_t)entries + 1);
     cq->entry_bytes = driver.cqe_size;
+    cq->vector = (uint8_t)vector;
     cq->blind = fabric_has_quirk(process.nic.fabric, QUIRK_BLIND_MINIS);
     cq->pads = driver.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
     cq->owner = object;
