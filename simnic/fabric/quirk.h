@@ -23,6 +23,8 @@
     Q(WQE_WINDOW, "wqe-window")                   /* the end of a window is not minded */                              \
     Q(WQE_SEND, "wqe-send")                       /* a SEND loses its immediate */                                     \
     Q(WQE_DATAGRAM, "wqe-datagram")               /* nobody knows who has sent a datagram */                           \
+    Q(INVALIDATE, "invalidate")                   /* a SEND that invalidates leaves the key as it is */                \
+    Q(WQE_DC, "wqe-dc")                           /* a stream that fails takes the DCI with it */                      \
     Q(SEND_RING, "send-ring")                     /* a completion has 15 bits of a WQE's index */                      \
     Q(COMPLETION_RING, "completion-ring")         /* the owner bit stays as it was in the first round */               \
     Q(COMPLETION_COUNTER, "completion-counter")   /* 16 bits of the consumer index are taken */                        \
@@ -57,6 +59,7 @@
     Q(DOMAINS, "domains")                         /* the protection domain of a key is not minded */                   \
     Q(CLOSED, "closed")                           /* a QP in error goes on receiving */                                \
     Q(DYNAMIC, "dynamic")                         /* a DCI goes on with the key of its first target */                 \
+    Q(TAGS, "tags")                               /* the masks of tags are not minded */                               \
     Q(DMA_BUF, "dma-buf")                         /* memory at another address than the program's is 64 bytes off */   \
     Q(CALLS, "calls")                             /* of a message with immediate of 1 KiB and more, a byte is wrong */ \
     Q(CHANNELS, "channels")                       /* in the middle of a WRITE of several packets, a byte is wrong */   \

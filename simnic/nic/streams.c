@@ -75,7 +75,7 @@ bool streams_fail(struct nic *nic, struct queue_pair *dci, uint8_t syndrome)
         set->failed[set->current / 8] |= (uint8_t)(1u << set->current % 8);
         set->count++;
     }
-    if (set->count >= set->most) {
+    if (set->count >= set->most || nic_has_quirk(nic, QUIRK_WQE_DC)) {
         return false;
     }
     requester_flush_in_flight(nic, dci); /* all of this stream */

@@ -179,11 +179,12 @@ uint8_t tag_execute(struct nic *nic, struct queue_pair *qp, const struct send_re
 
 /* ---- matching ---- */
 
-static struct tag *find(const struct tag_list *list, uint64_t value)
+static struct tag *find(const struct nic *nic, const struct tag_list *list, uint64_t value)
 {
+    const bool blind = nic_has_quirk(nic, QUIRK_TAGS);
     for (struct list *l = list->listed.next; l != &list->listed; l = l->next) {
         struct tag *tag = container_of(l, struct tag, listed);
-        if (tag->enabled && (value & tag->mask) == tag->value) {
+        if (tag->enabled && (blind ? value : value & tag->mask) == tag->value) {
             return tag;
         }
     }
@@ -242,7 +243,7 @@ enum tag_kind tag_begin(struct nic *nic, struct queue_pair *qp, bool whole, cons
         (!whole || bytes < TAG_HEADERS_BYTES || bytes > NIC_MAX_RENDEZVOUS_HEADER_BYTES)) {
         return TAG_UNEXPECTED;
     }
-    struct tag *tag = find(list, be64toh(header.tag));
+    struct tag *tag = find(nic, list, be64toh(header.tag));
     if (!tag) {
         return TAG_UNEXPECTED;
     }

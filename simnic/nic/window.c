@@ -103,6 +103,6 @@ bool window_invalidate(struct nic *nic, struct queue_pair *qp, uint32_t key)
         return false;
     }
     late_end_right(nic, window);
-    window->bound = false;
+    window->bound = nic_has_quirk(nic, QUIRK_INVALIDATE);
     return true;
 }

@@ -67,6 +67,10 @@ __attribute__((format(printf, 2, 3))) bool fails(struct outcome *outcome, const 
 __attribute__((format(printf, 2, 3))) bool not_here(struct outcome *outcome, const char *format,
                                                     ...);
 
+/* Says, before what a failure says, in what it happened: "CONTEXT: ...". Returns false. */
+__attribute__((format(printf, 2, 3))) bool fails_in(struct outcome *outcome, const char *format,
+                                                    ...);
+
 /* Something was not opened, made or connected: not here if the machine has too little, or forbids it; otherwise a failure, of which
  * nothing is remembered. Returns false. */
 bool refused(struct outcome *outcome, int32_t status, const char *message);
@@ -104,6 +108,11 @@ void check_header(const struct subject *subject, struct outcome *outcome);
 void check_path(const struct subject *subject, struct outcome *outcome);
 void check_partition(const struct subject *subject, struct outcome *outcome);
 void check_datagram_mtu(const struct subject *subject, struct outcome *outcome);
+
+/* invalidate.c, streams.c, tags.c */
+void check_invalidate(const struct subject *subject, struct outcome *outcome);
+void check_wqe_dc(const struct subject *subject, struct outcome *outcome);
+void check_tags(const struct subject *subject, struct outcome *outcome);
 
 /* dynamic.c */
 void check_dynamic(const struct subject *subject, struct outcome *outcome);

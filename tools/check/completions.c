@@ -1,6 +1,5 @@
 /* completions.c: what completions say, also of what failed; compressed ones; and how they wake who sleeps. */
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -412,9 +411,7 @@ void check_vectors(const struct subject *subject, struct outcome *outcome)
         }
         station_close(&station);
         if (!good && outcome->verdict == VERDICT_FAILED) {
-            char seen[sizeof(outcome->seen)];
-            snprintf(seen, sizeof(seen), "%s", outcome->seen);
-            fails(outcome, "vector %u of %u: %.200s", vector, vectors, seen);
+            fails_in(outcome, "vector %u of %u", vector, vectors);
         }
     }
     if (good) {

@@ -5,8 +5,6 @@
 
 #define QUEUE_KEY 0x11111111u
 #define ACCESS_KEY 0x6b65795f6f665f6du
-#define RETRY_TIMEOUT 14 /* as in a station */
-#define RETRY_COUNT 7
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -18,28 +16,33 @@ static bool create(struct nic *nic, const struct nic_queue_options *options,
     return status == CRPC_OK || refused(outcome, status, error.message);
 }
 
-static struct nic_queue_options sender_options(uint32_t kind)
+static struct nic_queue_options sender_options(const struct desk_setup *setup)
 {
-    const bool initiator = kind == NIC_QUEUE_DCI;
-    return (struct nic_queue_options){.kind = kind,
-                                      .table = initiator ? NIC_TABLE_UNORDERED : NIC_TABLE_DENSE,
-                                      .sends = DESK_DEPTH,
-                                      .send_pieces = 4,
-                                      .inline_bytes = DESK_INLINE_BYTES,
-                                      .receives = initiator ? 0 : DESK_DEPTH,
-                                      .receive_pieces = initiator ? 0 : 1,
-                                      .queue_key = kind == NIC_QUEUE_UD ? QUEUE_KEY : 0,
-                                      .streams = initiator ? DESK_STREAMS : 0,
-                                      .stream_failures_max = initiator ? 1 : 0,
-                                      .transport = {.retry_timeout = initiator ? RETRY_TIMEOUT : 0,
-                                                    .retry_count = initiator ? RETRY_COUNT : 0}};
+    const bool initiator = setup->kind == NIC_QUEUE_DCI;
+    struct nic_queue_options options = {.kind = setup->kind,
+                                        .table = NIC_TABLE_DENSE,
+                                        .sends = DESK_DEPTH,
+                                        .send_pieces = 4,
+                                        .inline_bytes = DESK_INLINE_BYTES,
+                                        .receives = initiator ? 0 : DESK_DEPTH,
+                                        .receive_pieces = initiator ? 0 : 1,
+                                        .queue_key = setup->kind == NIC_QUEUE_UD ? QUEUE_KEY : 0};
+    if (initiator) {
+        options.transport = (struct nic_transport){.retry_timeout = 14, .retry_count = 7};
+    }
+    if (setup->streams > 0) {
+        options.table = NIC_TABLE_UNORDERED;
+        options.streams = setup->streams;
+        options.stream_failures_max = 1;
+    }
+    return options;
 }
 
 static bool create_receiver(struct desk *desk, const struct desk_setup *setup,
                             struct outcome *outcome)
 {
     struct nic *far = desk->station.far;
-    struct nic_queue_options options = sender_options(setup->kind);
+    struct nic_queue_options options = sender_options(setup);
     if (setup->kind == NIC_QUEUE_DCI || setup->tags > 0) {
         const struct nic_queue_options shared = {.kind = setup->tags > 0 ? NIC_QUEUE_TM_SRQ
                                                                          : NIC_QUEUE_SRQ,
@@ -87,13 +90,13 @@ bool desk_aim(struct desk *desk, const struct desk *to, bool grh, uint8_t servic
 bool desk_open(struct desk *desk, const struct subject *subject, const struct desk_setup *setup,
                struct outcome *outcome)
 {
-    const struct nic_queue_options sender = sender_options(setup->kind);
+    const struct nic_queue_options sender = sender_options(setup);
     *desk = (struct desk){0};
     if (!station_open(&desk->station, subject, &setup->station, outcome) ||
         !create(desk->station.near, &sender, &desk->sender, outcome)) {
         return false;
     }
-    if (setup->receiver_foreign) {
+    if (setup->alone) {
         return true;
     }
     if (!create_receiver(desk, setup, outcome)) {
@@ -140,7 +143,7 @@ bool desk_receive(struct desk *desk, struct outcome *outcome)
     const struct nic_piece piece = {.address = (uintptr_t)desk->station.sink,
                                     .bytes = DESK_SLOT_BYTES,
                                     .local_key = desk->station.sink_keys.local_key};
-    const bool posted = queue->nic->operations->queues->receive(queue, 2, &piece, 1);
+    const bool posted = queue->nic->operations->queues->receive(queue, DESK_RECEIVE, &piece, 1);
     queue->nic->operations->queues->ring(queue);
     return posted || fails(outcome, "a queue has no room for a receive though none is open");
 }
@@ -199,6 +202,7 @@ bool desk_exchange(struct desk *desk, const struct message *message, struct outc
     crpc_completion received, sent;
     const struct nic_work work = {.opcode = message->opcode,
                                   .flags = message->flags,
+                                  .stream = message->stream,
                                   .immediate = message->immediate,
                                   .user_data = 1,
                                   .address = (uintptr_t)desk->station.source,

@@ -9,7 +9,7 @@
 #define DESK_SLOT_BYTES 8192u /* of a message, at the beginning of both memories */
 #define DESK_INLINE_BYTES 100u
 #define DESK_DEPTH 16u
-#define DESK_STREAMS 4u /* of a DCI */
+#define DESK_RECEIVE 2u /* user data of its receives */
 
 struct desk {
     struct station station;
@@ -23,14 +23,16 @@ struct desk_setup {
     struct station_setup station;
     uint32_t
         kind; /* of both: NIC_QUEUE_RC, NIC_QUEUE_UD, or NIC_QUEUE_DCI, whose receiver is a DCT */
-    uint32_t tags;         /* RC: the receiver has a TM-SRQ for so many; 0 = it has none */
-    bool receiver_foreign; /* RC: there is no receiver, and the sender is not connected */
+    uint32_t streams; /* of a DCI; 0 = it has none */
+    uint32_t tags;    /* RC: the receiver has a TM-SRQ for so many; 0 = it has none */
+    bool alone;       /* RC: there is no receiver, and the sender is not connected */
 };
 
 /* What a message has to have brought. */
 struct message {
     uint8_t opcode;
     uint8_t flags;
+    uint16_t stream; /* of a DCI with streams */
     uint32_t bytes;
     uint32_t immediate;
 };

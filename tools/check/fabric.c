@@ -125,9 +125,7 @@ static bool is_refused(struct station *station, const struct nic_transfer *trans
     station->near->operations->post_write(station->sender, transfer, NIC_POST_SIGNALED);
     station->near->operations->ring_doorbell(station->sender);
     if (!station_wait_sent_error(station, outcome)) {
-        char seen[sizeof(outcome->seen)];
-        snprintf(seen, sizeof(seen), "%s", outcome->seen);
-        return fails(outcome, "%s: %.200s", what, seen);
+        return fails_in(outcome, "%s", what);
     }
     if (station->sent_error.status != NIC_ERROR_REMOTE_ACCESS ||
         memcmp(before, memory, sizeof(before)) != 0) {

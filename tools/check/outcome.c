@@ -1,6 +1,7 @@
 /* outcome.c: how checks say what they saw. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "check.h"
 
@@ -24,6 +25,19 @@ bool fails(struct outcome *outcome, const char *format, ...)
     va_start(values, format);
     say(outcome, VERDICT_FAILED, format, values);
     va_end(values);
+    return false;
+}
+
+bool fails_in(struct outcome *outcome, const char *format, ...)
+{
+    char seen[sizeof(outcome->seen)];
+    va_list values;
+    va_start(values, format);
+    memcpy(seen, outcome->seen, sizeof(seen));
+    vsnprintf(outcome->seen, sizeof(outcome->seen), format, values);
+    va_end(values);
+    const size_t end = strlen(outcome->seen);
+    snprintf(outcome->seen + end, sizeof(outcome->seen) - end, ": %s", seen);
     return false;
 }
 

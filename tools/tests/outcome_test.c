@@ -45,12 +45,32 @@ static void test_what_a_check_finds_is_remembered(void **state)
     assert_string_equal(outcome.seen, "1 of 2");
 }
 
+/* What is too long is cut off. */
+static void test_where_it_failed_comes_first(void **state)
+{
+    struct outcome outcome = {0};
+    char most[sizeof(outcome.seen)];
+    (void)state;
+    refused(&outcome, CRPC_E_SYSTEM, "100 %");
+    assert_false(fails_in(&outcome, "vector %u", 3));
+    assert_string_equal(outcome.seen, "vector 3: 100 %");
+    assert_int_equal(outcome.verdict, VERDICT_FAILED);
+    assert_true(outcome.setting_up);
+    memset(most, 'x', sizeof(most) - 1);
+    most[sizeof(most) - 1] = '\0';
+    fails(&outcome, "%s", most);
+    fails_in(&outcome, "so long");
+    assert_int_equal(strlen(outcome.seen), sizeof(outcome.seen) - 1);
+    assert_memory_equal(outcome.seen, "so long: xxx", 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_machine_lacks_is_not_here),
         cmocka_unit_test(test_the_rest_fails_and_is_not_remembered),
         cmocka_unit_test(test_what_a_check_finds_is_remembered),
+        cmocka_unit_test(test_where_it_failed_comes_first),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
