@@ -263,6 +263,7 @@ static int32_t open_nic(struct crpc_context *context, const crpc_context_options
     if (status != CRPC_OK) {
         return status;
     }
+    context->nic->log = &context->log;
     ordering_apply(options, context->nic);
     if (options->device[0] == '\0') {
         tell_passed_over(context, options);

@@ -438,6 +438,9 @@ typedef struct crpc_stats {
     uint64_t polls_empty;         /* polls with nothing about endpoints (context only) */
     uint64_t unknown_completions; /* device completions that match nothing (context only) */
     uint64_t protocol_errors;     /* connections whose peer violated the protocol */
+    /* Connections that were closed though the device had not said that they hold no receives of the
+     * shared queue: each may have lost some for good. The log says what to do (context only) */
+    uint64_t last_wqes_missed;
 } crpc_stats;
 
 /* Reads the counters of a context. Returns CRPC_OK; CRPC_E_INVALID. */
@@ -1240,6 +1243,7 @@ typedef struct crpc_rail_info {
      * rail_queue_pairs_max say, or fewer if the device has fewer entries. */
     uint32_t queue_pairs_max;
     uint32_t reserved;
+    uint64_t last_wqes_missed; /* as in crpc_stats, of queue pairs of channels */
 } crpc_rail_info;
 
 /* Describes a rail of the context; `index` counts from 0. Returns CRPC_OK; CRPC_E_NOT_FOUND if

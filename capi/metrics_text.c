@@ -100,6 +100,8 @@ static const struct {
     COUNTER(polls, true, "Polls."),
     COUNTER(polls_empty, true, "Polls that found nothing of endpoints."),
     COUNTER(unknown_completions, true, "Completions of the device that belong to nothing."),
+    COUNTER(last_wqes_missed, true,
+            "Connections closed before the device had given back their receives."),
 #undef COUNTER
 };
 

@@ -107,6 +107,7 @@ static int32_t open_rail(struct crpc_context *context, const struct rail_choice 
         }
         return status;
     }
+    nic->log = &context->log;
     if (strcmp(nic->device, context->nic->device) != 0) {
         context_tell_left_out(context, nic);
     }
@@ -299,6 +300,7 @@ int32_t crpc_rail_get_info(crpc_context *context, uint32_t index, crpc_rail_info
         .receives_completed = channel_receives_completed(context->channels, index),
         .message_bytes_max = channel_send_bytes_max(context->channels),
         .queue_pairs_max = nic->send_completion_depth / nic_send_places(nic->send_depth),
+        .last_wqes_missed = nic->last_wqes_missed,
     };
     memcpy(ours.device, nic->device, sizeof(ours.device));
     memcpy(ours.gid, nic->gid, sizeof(ours.gid));

@@ -252,7 +252,7 @@ type Stats struct {
 	BatchesSent, BatchesReceived, BytesSent, BytesReceived          uint64
 	SendWQEs, Doorbells, SignaledWQEs, InlineWQEs, ReceiveWQEs      uint64
 	MailboxReads, Completions, Refused, Polls, PollsEmpty           uint64
-	UnknownCompletions, ProtocolErrors                              uint64
+	UnknownCompletions, ProtocolErrors, LastWQEsMissed              uint64
 	Overloaded                                                      uint64 // requests beyond WithRequestsMax; 0 on RawContext
 }
 
@@ -271,7 +271,7 @@ func (r *RawContext) stats(op string, read func(*C.crpc_stats) C.int32_t) (Stats
 		InlineWQEs: uint64(s.inline_wqes), ReceiveWQEs: uint64(s.receive_wqes), MailboxReads: uint64(s.mailbox_reads),
 		Completions: uint64(s.completions), Refused: uint64(s.refused), Polls: uint64(s.polls),
 		PollsEmpty: uint64(s.polls_empty), UnknownCompletions: uint64(s.unknown_completions),
-		ProtocolErrors: uint64(s.protocol_errors),
+		ProtocolErrors: uint64(s.protocol_errors), LastWQEsMissed: uint64(s.last_wqes_missed),
 	}, nil
 }
 

@@ -136,8 +136,9 @@ type RailInfo struct {
 	ReceivesLeft      int // that new channels may still ask for
 	ReceiveWQEs       uint64
 	ReceivesCompleted uint64
-	BufferBytesMax    int // of one buffer that is sent, over any rails
-	QueuePairsMax     int // that all channels together can have
+	BufferBytesMax    int    // of one buffer that is sent, over any rails
+	QueuePairsMax     int    // that all channels together can have
+	LastWQEsMissed    uint64 // as in Stats, of queue pairs of channels
 }
 
 // RailInfo describes the rail with this index, from 0. It returns ErrNotFound if there is no such
@@ -165,6 +166,7 @@ func (r *RawContext) RailInfo(index int) (RailInfo, error) {
 		CardGUID: uint64(info.system_image_guid), ReceiveDepth: int(info.receive_depth), ReceivesLeft: int(info.receives_left),
 		ReceiveWQEs: uint64(info.receive_wqes), ReceivesCompleted: uint64(info.receives_completed),
 		BufferBytesMax: int(min(uint64(info.message_bytes_max), math.MaxInt)), QueuePairsMax: int(info.queue_pairs_max),
+		LastWQEsMissed: uint64(info.last_wqes_missed),
 	}, nil
 }
 

@@ -46,6 +46,7 @@ struct nic_queue_pair;
 struct nic_queue_operations;
 struct nic_initiators; /* nic/initiators.h */
 struct nic_piece;      /* nic/queue.h */
+struct log;            /* base/log.h */
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -470,7 +471,11 @@ struct nic {
     uint64_t receive_wqes;        /* ever posted */
     uint64_t completions;         /* ever polled */
     uint64_t unknown_completions; /* without a queue pair, a known kind or a matching post */
-    bool automatic;               /* as in the options */
+    /* Queue pairs that were destroyed before the device had said that they hold no receives of its SRQ: device/last_wqe.c */
+    uint64_t last_wqes_missed;
+    struct log *
+        log; /* of who has opened it, who sets it; NULL = none. It is for the thread that uses the nic */
+    bool automatic;     /* as in the options */
     char left_out[800]; /* what is left out, and how to undo it, for the log; "" = nothing */
 };
 

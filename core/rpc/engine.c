@@ -136,6 +136,7 @@ void rpc_engine_stats(const struct rpc_engine *engine, crpc_stats *stats)
     stats->receive_wqes = engine->nic->receive_wqes;
     stats->completions = engine->nic->completions;
     stats->unknown_completions += engine->nic->unknown_completions;
+    stats->last_wqes_missed = engine->nic->last_wqes_missed;
 }
 
 /* ---- The device's completions ---------------------------------------------------------------- */

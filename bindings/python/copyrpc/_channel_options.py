@@ -84,6 +84,7 @@ class RailInfo:
     receives_completed: int
     message_bytes_max: int
     queue_pairs_max: int
+    last_wqes_missed: int
 
 
 @dataclass(frozen=True)

@@ -328,6 +328,7 @@ class Stats:
     polls_empty: int
     unknown_completions: int
     protocol_errors: int
+    last_wqes_missed: int
 
 
 @dataclass(frozen=True)

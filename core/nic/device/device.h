@@ -42,7 +42,7 @@ struct device_nic {
     uint32_t queue_turn;        /* the next poll of queues begins with this table in its order */
     _Atomic bool watched;       /* core/cm's thread takes the device's events */
     _Atomic bool says_last_wqe; /* it has said so once, of any queue pair: last_wqe.c */
-    uint32_t last_wqes_missed;  /* queue pairs of which it has not in time */
+    uint32_t last_wqe_waits;    /* for one of which it has not in time */
 };
 
 struct device_domain {
@@ -210,7 +210,7 @@ static inline void device_last_wqe_reached(struct ibv_qp *qp)
 
 /* Waits until a queue pair in the error state has given back what receives it holds: then their completions are in its completion
  * queue. For at most 100 ms; not at all if it has not been connected, if nobody watches the device, or if the nic is about
- * to be closed. */
+ * to be closed. If that was not enough, counts it in base.last_wqes_missed, and tells base.log of the first. */
 void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair);
 
 /* domain.c */

@@ -5,36 +5,66 @@
  *
  * The event comes with core/cm's thread, as a rule before anybody wants to destroy the queue pair: most have failed by
  * themselves. Devices that never say it (Soft-RoCE in older kernels) are known after LAST_WQE_MISSES_MAX waits.
+ *
+ * Whoever destroys one all the same cannot know whether receives are lost. So these are counted, and the log tells of the first:
+ * an SRQ that has lost too many leaves batches without a receive, and all that its user would see is that peers wait.
  */
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "nic/device/device.h"
 
 /* Adapters take microseconds, and the thread as long as the machine is busy. */
-#define LAST_WQE_WAIT_NS UINT64_C(100000000)
+#define LAST_WQE_WAIT_MS 100u
 #define LAST_WQE_LOOK_NS 20000
 #define LAST_WQE_MISSES_MAX 2u
 
-/* Whether it can hold any, and somebody will tell. */
-static bool worth_waiting(struct device_nic *nic, const struct device_queue_pair *queue_pair)
+static bool may_hold_receives(const struct device_nic *nic,
+                              const struct device_queue_pair *queue_pair)
 {
     return queue_pair->qp->srq && queue_pair->base.peer_number != 0 && !nic->base.closing &&
-           !nic->base.lost && atomic_load(&nic->watched) &&
-           (atomic_load(&nic->says_last_wqe) || nic->last_wqes_missed < LAST_WQE_MISSES_MAX);
+           !nic->base.lost;
+}
+
+/* Whether somebody will tell. */
+static bool worth_waiting(struct device_nic *nic)
+{
+    return atomic_load(&nic->watched) &&
+           (atomic_load(&nic->says_last_wqe) || nic->last_wqe_waits < LAST_WQE_MISSES_MAX);
+}
+
+/* Returns whether it has been told. */
+static bool wait_for_it(struct device_nic *nic, struct device_queue_pair *queue_pair)
+{
+    const uint64_t end_ns = clock_now_ns() + LAST_WQE_WAIT_MS * UINT64_C(1000000);
+    while (!atomic_load(&queue_pair->last_wqe_reached)) {
+        if (clock_now_ns() >= end_ns) {
+            nic->last_wqe_waits++;
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LAST_WQE_LOOK_NS}, NULL);
+    }
+    return true;
+}
+
+/* Where nobody watches the device, whose log says that, this is told of the first as well. */
+static void note_missed(struct nic *nic, const struct nic_queue_pair *queue_pair)
+{
+    if (nic->last_wqes_missed++ == 0 && nic->log) {
+        log_write(
+            nic->log, CRPC_LOG_WARNING,
+            "%s did not say LAST_WQE_REACHED of queue pair 0x%06x, which may have taken shared "
+            "receives with it; last_wqes_missed counts these. If peers wait for receives one "
+            "day, close the context and open a new one",
+            nic->device, queue_pair->number);
+    }
 }
 
 void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair)
 {
-    if (!worth_waiting(nic, queue_pair)) {
-        return;
-    }
-    const uint64_t end_ns = clock_now_ns() + LAST_WQE_WAIT_NS;
-    while (!atomic_load(&queue_pair->last_wqe_reached)) {
-        if (clock_now_ns() >= end_ns) {
-            nic->last_wqes_missed++;
-            return;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = LAST_WQE_LOOK_NS}, NULL);
+    if (may_hold_receives(nic, queue_pair) && !atomic_load(&queue_pair->last_wqe_reached) &&
+        !(worth_waiting(nic) && wait_for_it(nic, queue_pair))) {
+        note_missed(&nic->base, &queue_pair->base);
     }
 }
