@@ -54,7 +54,7 @@ const struct check checks[] = {
     {"compressed-alone", "a completion is not held back to be compressed with later ones", true,
      false, LEFT_OUT_CQE_COMPRESSION, NULL, check_compressed_alone},
     {"arm", "an armed queue wakes who sleeps", false, false, LEFT_OUT_MLX5, check_arm, NULL},
-    {"arm-late", "arming wakes at once if a completion is there already", false, false,
+    {"arm-late", "arming wakes at once if a completion is there already", true, false,
      LEFT_OUT_MLX5, check_arm_late, NULL},
     {"vectors", "each completion vector of the device wakes who sleeps", false, false, 0, NULL,
      check_vectors},

@@ -211,12 +211,14 @@ static bool take_away(struct half *half, const struct nic_work *message, struct 
         !peer_await(half, &received, "receiving", outcome)) {
         return false;
     }
-    if (!(received.wc_flags & IBV_WC_WITH_INV) || received.invalidated_rkey != work.immediate ||
-        received.byte_len != message->bytes) {
+    if (!(received.wc_flags & IBV_WC_WITH_INV)) {
+        return fails(outcome, "a receive does not say that its SEND took a key away: flags 0x%x",
+                     (unsigned int)received.wc_flags);
+    }
+    if (received.invalidated_rkey != work.immediate || received.byte_len != message->bytes) {
         return fails(outcome,
                      "a SEND of %u bytes that invalidates key 0x%08x came with %u and 0x%08x",
-                     message->bytes, work.immediate, received.byte_len,
-                     received.wc_flags & IBV_WC_WITH_INV ? received.invalidated_rkey : 0);
+                     message->bytes, work.immediate, received.byte_len, received.invalidated_rkey);
     }
     return station_same(station, 0, 0, message->bytes, "a message that invalidates", outcome);
 }
