@@ -82,7 +82,7 @@ def block_lines(block: Block) -> list[str]:
 
 
 def section_lines(section: Section) -> list[str]:
-    made = [f".SH {section.title.upper()}"]
+    made = [f".SH {escape(section.title.upper())}"]
     for block in section.blocks:
         lines = block_lines(block)
         if lines[0] == ".PP" and made[-1].startswith((".SH", ".SS")):

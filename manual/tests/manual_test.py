@@ -238,6 +238,14 @@ def variables_differ(names: list[str], *folders: str) -> Found:
             *([] if read else ["the sources read no variable"])]
 
 
+def plugin_differs() -> Found:
+    """It also reads those of NCCL, which docs/nccl.md has."""
+    read = {name for name in variables_in("nccl") if name.startswith("COPYRPC_")}
+    told = set(by_name["copyrpc"].terms("ENVIRONMENT OF THE PLUGIN FOR NCCL"))
+    shared = set(by_name["copyrpc"].terms("ENVIRONMENT"))
+    return [f"{name} is read or told, but not both" for name in sorted(told ^ (read - shared))] + ([] if told else ["it has no variables"])
+
+
 def tools_read() -> Found:
     """The library reads variables for them: the tools themselves do not."""
     return [f"{name} is read by a tool" for name in sorted(variables_in("tools"))]
@@ -269,6 +277,7 @@ check("simnic ctl: which word takes which option", commands_of_ctl)
 check("simnic ctl: faults", faults)
 check("simnic run: links", links)
 check("copyrpc(7) has the variables that the library reads", lambda: variables_differ(["copyrpc"], "core", "capi"))
+check("copyrpc(7) has those of the plugin for NCCL", plugin_differs)
 check("simnic's pages have those that it reads", lambda: variables_differ(["simnic", "simnic-run", "simnic-ctl"], "simnic"))
 check("the tools read none", tools_read)
 print(f"1..{count}")
