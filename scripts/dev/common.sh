@@ -58,7 +58,7 @@ setup() {
     setup_python_packages
 }
 
-# What tests of bindings/python need from PyPI, beside the distribution's Python. Without it they are skipped.
+# What tests need from PyPI, beside the distribution's Python. Without it they are skipped.
 setup_python_packages() {
     local folder=$root/build/tools/python-packages wanted
     wanted=$(/usr/bin/python3 --version; cat "$root/scripts/packages-python.txt")

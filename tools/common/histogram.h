@@ -1,23 +1,21 @@
-/* histogram.h: counts latencies in logarithmic bins of 0.5 % width, from 10 ns to 1000 s.
+/* histogram.h: counts latencies in the bins of an HdrHistogram with three significant digits: a bin is at most 0.1 % wide, from 1 ns to 18
+ * minutes. Whatever reads HdrHistograms can read what it writes.
  *
- * This is a C interface to Boost.Histogram, which has logarithmic axes. Debian 12 has no package of
- * HdrHistogram_c, and GSL's histograms are under the GPL.
+ * It is not HdrHistogram_c because Debian 12 has no package of it.
  */
 #ifndef TOOLS_COMMON_HISTOGRAM_H
 #define TOOLS_COMMON_HISTOGRAM_H
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <stdio.h>
 
 struct histogram;
 
-/* Returns NULL if there is no memory. The caller frees it with histogram_destroy. */
+/* Returns NULL if there is no memory. The caller frees it with histogram_destroy, which also takes NULL. */
 struct histogram *histogram_create(void);
 void histogram_destroy(struct histogram *histogram);
 
+/* Longer than the last bin counts there; the maximum and the mean know better. */
 void histogram_record(struct histogram *histogram, uint64_t ns);
 void histogram_reset(struct histogram *histogram);
 
@@ -27,11 +25,13 @@ void histogram_add(struct histogram *histogram, const struct histogram *more);
 uint64_t histogram_count(const struct histogram *histogram);
 uint64_t histogram_max_ns(const struct histogram *histogram);
 double histogram_mean_ns(const struct histogram *histogram);
-/* Returns the upper edge of the bin that contains the percentile; 0 if nothing was recorded. */
+/* Returns the largest value of the bin that contains the percentile, or the maximum if that is less; 0 if nothing was recorded. */
 uint64_t histogram_percentile_ns(const struct histogram *histogram, double percent);
 
-#ifdef __cplusplus
-}
-#endif
+/* Prints HdrHistogram's table of percentiles (.hgrm), in microseconds. */
+void histogram_print(const struct histogram *histogram, FILE *stream);
+/* Returns the base64 text of a line of a histogram log (.hlog), in nanoseconds: version 2 of the encoding, compressed. The caller frees it. NULL if there
+ * is no memory. */
+char *histogram_encode(const struct histogram *histogram);
 
 #endif
