@@ -1,6 +1,7 @@
 /* perf.h: what the files of copyrpc-perf share.
  *
  *   main.c     the command line; mode.c: what belongs to what
+ *   context.c  opens the device
  *   server.c   answers
  *   client.c   calls and measures
  *   team.c     runs several of either in threads
