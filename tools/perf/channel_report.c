@@ -2,12 +2,12 @@
 #include "channel_report.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "../common/text.h"
 #include "latency.h"
+#include "record.h"
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
@@ -132,16 +132,41 @@ static json_t *counts_json(const struct channel_result *result)
                      per(stats->doorbells, result->messages));
 }
 
+/* As that of a context; rail 0 stands for all. */
+static crpc_context_info context_of(const struct channel_result *result)
+{
+    const crpc_rail_info *rail = &result->rails[0];
+    crpc_context_info context = {.driver = rail->driver,
+                                 .port = rail->port,
+                                 .link = rail->link,
+                                 .mtu_bytes = rail->mtu_bytes};
+    memcpy(context.device, rail->device, sizeof(context.device));
+    return context;
+}
+
+static json_t *row_json(const struct perf_options *options, const struct channel_result *result)
+{
+    return json_pack(
+        "{s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:o}", "bytes", (json_int_t)options->request_bytes,
+        "messages", (json_int_t)result->messages, "seconds", result->seconds, "lost",
+        (json_int_t)(result->reported ? result->sent - result->report.messages : result->sent),
+        "wrong", (json_int_t)(result->wrong + (result->reported ? result->report.wrong : 0)),
+        "messages_per_second", (double)result->messages / result->seconds, "bytes_per_second",
+        (double)result->bytes / result->seconds, "latency_ns", latency_json(result->latency));
+}
+
 static void print_json(const struct perf_options *options, const struct channel_result *result)
 {
-    json_t *root =
+    const crpc_context_info context = context_of(result);
+    json_t *record = record_create(options, &context);
+    json_t *settings =
         json_pack("{s:I, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:s, s:i, s:f}", "bytes_min",
                   (json_int_t)options->bytes_min, "bytes_max", (json_int_t)options->request_bytes,
                   "group", (int)options->group, "depth", (int)options->depth, "queue_pairs",
                   (int)result->info.queue_pairs, "both", (int)options->both, "verify",
                   (int)options->verify, "wait", (int)options->wait, "split", split_of(result),
                   "rail0_share", (int)result->info.rail0_share, "seconds", result->seconds);
-    json_t *figures = json_pack(
+    json_t *totals = json_pack(
         "{s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "messages",
         (json_int_t)result->messages, "bytes", (json_int_t)result->bytes, "messages_per_second",
         (double)result->messages / result->seconds, "bytes_per_second",
@@ -152,19 +177,14 @@ static void print_json(const struct perf_options *options, const struct channel_
         rails_json(result), "counts", counts_json(result), "latency_ns",
         latency_json(result->latency), "rail_events", events_json(result), "server",
         server_json(result));
-    if (!root || !figures || json_object_update(root, figures)) {
-        perf_failed("no memory", "for the report");
-        return;
-    }
-    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-    putchar('\n');
-    json_decref(figures);
-    json_decref(root);
+    json_object_update_new(record, settings);
+    record_add(record, row_json(options, result), totals);
+    record_print(options, record);
 }
 
 /* ---- For people ------------------------------------------------------------------------------ */
 
-static void print_sizes(const struct perf_options *options)
+static void print_sizes(const struct perf_options *options, const struct channel_result *result)
 {
     char least[32], most[32];
     text_of_bytes(options->bytes_min, least, sizeof(least));
@@ -176,6 +196,7 @@ static void print_sizes(const struct perf_options *options)
     }
     printf("%s%s%s\n", options->both ? ", both ways" : "", options->verify ? ", verified" : "",
            options->wait ? ", sleeping" : "");
+    cpus_print(&options->cpus, result->rails[0].device);
 }
 
 static void print_rail(const struct channel_result *result, uint32_t index)
@@ -201,7 +222,7 @@ static void print_table(const struct perf_options *options, const struct channel
     const crpc_channel_stats *stats = &result->stats;
     const struct flow_report *report = &result->report;
     char text[32], count[32];
-    print_sizes(options);
+    print_sizes(options, result);
     printf("  rate     %s/s, %s messages/s (%llu in %.2f s)\n",
            text_of_bytes((double)result->bytes / result->seconds, text, sizeof(text)),
            text_of_count((double)result->messages / result->seconds, count, sizeof(count)),
@@ -235,5 +256,6 @@ void channel_report_result(const struct perf_options *options, const struct chan
     } else {
         print_table(options, result);
     }
+    latency_write(options, options->request_bytes, result->latency, result->seconds);
     fflush(stdout);
 }

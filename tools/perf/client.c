@@ -20,6 +20,7 @@ struct client {
     crpc_context *context;
     crpc_endpoint endpoints[PERF_ENDPOINTS_MAX];
     uint32_t connected;
+    uint32_t request_bytes_max; /* that the rings take */
     uint32_t reply_bytes;
     uint32_t slot_count;
     uint32_t *free_slots; /* a stack */
@@ -31,6 +32,7 @@ struct client {
     crpc_op *ops;
     bool numbered; /* each request begins with its slot's number, and each echo is checked for it */
     bool lost;
+    struct pace pace;
     struct perf_result result;
 };
 
@@ -80,6 +82,7 @@ static int connect_all(struct client *client)
     }
     crpc_endpoint_info info = {.struct_size = sizeof(info)};
     crpc_endpoint_get_info(client->context, client->endpoints[0], &info);
+    client->request_bytes_max = info.request_bytes_max;
     if (options->request_bytes > info.request_bytes_max) {
         return perf_failed("--size",
                            "more than the server's ring takes; give the server a larger --ring");
@@ -138,10 +141,15 @@ static int register_payload(struct client *client)
     return status == CRPC_OK ? EXIT_SUCCESS : perf_failed("--region", error.message);
 }
 
-static void send_calls(struct client *client, uint64_t now_ns)
+static bool is_paced(const struct client *client)
+{
+    return client->pace.interval_ns > 0;
+}
+
+/* At most as many as there are free slots. */
+static void send_calls(struct client *client, uint32_t count, uint64_t now_ns)
 {
     const struct perf_options *options = client->options;
-    uint32_t count = client->free_count;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = client->free_slots[client->free_count - 1 - i];
         client->ops[i] = (crpc_op){
@@ -155,6 +163,10 @@ static void send_calls(struct client *client, uint64_t now_ns)
             .flags = client->region.bits ? CRPC_OP_REGION : 0,
             .region = client->region};
         client->started_ns[slot] = now_ns;
+        if (is_paced(client)) {
+            const uint64_t due_ns = pace_due_ns(&client->pace, client->result.sent + i);
+            client->started_ns[slot] = due_ns < now_ns ? due_ns : now_ns;
+        }
     }
     int32_t reason;
     int32_t taken = crpc_submit(client->context, client->ops, count, client->payload,
@@ -227,26 +239,67 @@ static uint64_t answered_by_all(const struct client *client)
     return sum;
 }
 
+static uint32_t least(uint64_t some, uint32_t others)
+{
+    return some < others ? (uint32_t)some : others;
+}
+
+/* The calls that are due, as far as there are free slots. */
+static void send_due(struct client *client, uint64_t now_ns)
+{
+    const uint64_t first = client->result.sent;
+    const uint64_t due = pace_count(&client->pace, now_ns);
+    if (due > first) {
+        if (client->free_count > 0) {
+            send_calls(client, least(due - first, client->free_count), now_ns);
+        }
+        pace_note(&client->pace, now_ns, due, first, client->result.sent);
+    }
+}
+
+/* Until something happens, or the next call is due. */
+static void sleep_on(struct client *client, uint64_t now_ns)
+{
+    uint64_t ns = 100000000;
+    if (is_paced(client) && client->free_count > 0) {
+        const uint64_t due_ns = pace_due_ns(&client->pace, client->result.sent);
+        const uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+        ns = left_ns < ns ? left_ns : ns;
+    }
+    if (ns > 0) {
+        crpc_wait(client->context, ns);
+    }
+}
+
+/* Calls at a pace are all those that are due in the time. Who cannot answer them in time gets some time more. */
+static uint64_t begin_pace(struct client *client, double seconds, uint64_t calls, uint64_t now_ns)
+{
+    const double due = seconds * client->options->rate / client->options->threads;
+    calls = calls ? calls : due < 1 ? 1 : (uint64_t)due;
+    pace_begin(&client->pace, now_ns, calls);
+    return calls;
+}
+
 /* Until the time is over or `calls` were sent; then until all are answered. */
 static void run(struct client *client, double seconds, uint64_t calls, bool progress)
 {
     uint64_t begun_ns = perf_now_ns(), told_ns = begun_ns, answered_told = 0;
     uint64_t end_ns = calls ? UINT64_MAX : begun_ns + (uint64_t)(seconds * 1e9);
     uint64_t now_ns = begun_ns;
+    if (is_paced(client)) {
+        calls = begin_pace(client, seconds, calls, begun_ns);
+        end_ns = pace_due_ns(&client->pace, calls) + client->options->timeout_ns;
+    }
     while (!client->lost && !perf_stop && now_ns < end_ns &&
            (calls == 0 || client->result.sent < calls)) {
-        if (calls && client->free_count > calls - client->result.sent) {
-            /* The last few: what is not to be used is set aside. */
-            uint32_t kept = client->free_count;
-            client->free_count = (uint32_t)(calls - client->result.sent);
-            uint32_t wanted = client->free_count;
-            send_calls(client, now_ns);
-            client->free_count = kept - (wanted - client->free_count);
+        if (is_paced(client)) {
+            send_due(client, now_ns);
         } else if (client->free_count > 0) {
-            send_calls(client, now_ns);
+            const uint64_t left = calls ? calls - client->result.sent : UINT64_MAX;
+            send_calls(client, least(left, client->free_count), now_ns);
         }
         if (take_answers(client) == 0 && client->options->wait) {
-            crpc_wait(client->context, 100000000);
+            sleep_on(client, now_ns);
         }
         now_ns = perf_now_ns();
         atomic_store_explicit(&client->told, client->result.answered, memory_order_relaxed);
@@ -257,6 +310,10 @@ static void run(struct client *client, double seconds, uint64_t calls, bool prog
             told_ns = now_ns;
             answered_told = answered;
         }
+    }
+    if (is_paced(client)) {
+        pace_end(&client->pace, now_ns, client->result.sent);
+        client->result.pace = client->pace.report;
     }
     while (client->free_count < client->slot_count && !(client->lost && perf_stop)) {
         if (take_answers(client) == 0) {
@@ -370,13 +427,14 @@ static void add_result(struct perf_result *sum, const struct perf_result *more)
     sum->answered += more->answered;
     sum->failed += more->failed;
     sum->wrong += more->wrong;
+    pace_add(&sum->pace, &more->pace);
 }
 
-static int measure_all(struct client *team, uint32_t count)
+static int measure_all(struct client *team, uint32_t count, const struct perf_options *whole)
 {
     struct perf_result *result = &team->result;
     bool lost = false;
-    if (!team_run(team, sizeof(*team), count, measure)) {
+    if (!team_run(team, sizeof(*team), count, measure, &whole->cpus)) {
         return EXIT_FAILURE;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -385,7 +443,8 @@ static int measure_all(struct client *team, uint32_t count)
             add_result(result, &team[i].result);
         }
     }
-    report_result(team->options, result);
+    result->bytes = team->options->request_bytes;
+    report_result(whole, result);
     for (uint32_t i = 0; i < count; i++) {
         if (!team[i].lost) {
             leave(&team[i]);
@@ -395,25 +454,54 @@ static int measure_all(struct client *team, uint32_t count)
                                                                          : EXIT_FAILURE;
 }
 
-int perf_measure(const struct perf_options *options)
+/* Sets *bytes_max to what the rings take. */
+static int measure_size(const struct perf_options *whole, uint32_t bytes, uint32_t *bytes_max)
 {
-    const uint32_t count = options->threads;
+    const uint32_t count = whole->threads;
+    struct perf_options options = *whole;
     struct client *team = calloc(count, sizeof(*team));
     int status = EXIT_SUCCESS;
     if (!team) {
         return perf_failed("no memory", "for the client");
     }
+    options.request_bytes = bytes;
     for (uint32_t i = 0; i < count && status == EXIT_SUCCESS; i++) {
-        team[i].options = options;
+        team[i].options = &options;
         team[i].team = team;
+        team[i].pace = (struct pace){
+            .interval_ns = whole->rate > 0 ? 1e9 / whole->rate : 0, .threads = count, .thread = i};
         status = open_client(&team[i]);
     }
+    if (status == EXIT_SUCCESS && bytes == whole->bytes_min) {
+        crpc_context_info info = {.struct_size = sizeof(info)};
+        crpc_context_get_info(team->context, &info);
+        report_begin(whole, &info);
+    }
+    *bytes_max = team->request_bytes_max;
     if (status == EXIT_SUCCESS) {
-        status = measure_all(team, count);
+        status = measure_all(team, count, whole);
     }
     for (uint32_t i = 0; i < count; i++) {
         close_client(&team[i]);
     }
     free(team);
+    return status;
+}
+
+int perf_measure(const struct perf_options *options)
+{
+    uint32_t bytes_max = 0;
+    int status = EXIT_SUCCESS;
+    for (uint64_t bytes = options->bytes_min;
+         status == EXIT_SUCCESS && bytes <= options->request_bytes && !perf_stop; bytes *= 2) {
+        if (options->all && bytes_max && bytes > bytes_max) {
+            break;
+        }
+        status = measure_size(options, (uint32_t)bytes, &bytes_max);
+        if (bytes == 0) { /* which is the only size then */
+            break;
+        }
+    }
+    report_end(options);
     return status;
 }

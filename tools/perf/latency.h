@@ -4,11 +4,14 @@
 
 #include <jansson.h>
 
-#include "../common/histogram.h"
+#include "perf.h"
 
 /* Returns an object with p50, p90, p99, p99.9, max and mean, in nanoseconds. The caller owns it. */
 json_t *latency_json(const struct histogram *latency);
-/* Prints the same on one line, without the mean. */
+/* Writes the whole histogram where the options say, in a log with the size as its tag. The last `seconds` are its time. */
+void latency_write(const struct perf_options *options, uint32_t bytes,
+                   const struct histogram *latency, double seconds);
+/* Prints percentiles and the maximum on one line. */
 void latency_print(const struct histogram *latency);
 
 #endif

@@ -38,6 +38,21 @@ static uint64_t number(const char *text, uint64_t most, struct argp_state *state
     return value;
 }
 
+/* "20000", "20k" or "1.5M", of thousands and millions. */
+static double rate_of(const char *text, struct argp_state *state)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (*end == 'k' || *end == 'M') {
+        value *= *end == 'k' ? 1e3 : 1e6;
+        end++;
+    }
+    if (*end || end == text || !(value > 0 && value <= 1e9)) {
+        argp_error(state, "'%s' is no rate of up to 1000M calls a second", text);
+    }
+    return value;
+}
+
 static double seconds_of(const char *text, struct argp_state *state)
 {
     char *end;
@@ -48,7 +63,7 @@ static double seconds_of(const char *text, struct argp_state *state)
     return value;
 }
 
-/* "BYTES", or "MIN:MAX" (with --channels). */
+/* "BYTES", or "MIN:MAX". */
 static void take_size(const char *text, struct perf_options *options, struct argp_state *state)
 {
     const char *colon = strchr(text, ':');
@@ -58,7 +73,6 @@ static void take_size(const char *text, struct perf_options *options, struct arg
         char least[32];
         snprintf(least, sizeof(least), "%.*s", (int)(colon - text), text);
         options->bytes_min = (uint32_t)number(least, options->request_bytes, state);
-        options->range = true;
     }
 }
 
@@ -118,31 +132,11 @@ static void check_channels(struct perf_options *options, struct argp_state *stat
     }
 }
 
-static void check_calls(struct perf_options *options, struct argp_state *state)
-{
-    if (options->request_bytes == UINT32_MAX) {
-        options->request_bytes = 32;
-    }
-    options->depth = options->depth == UINT32_MAX ? 256 : options->depth;
-    if (options->depth == 0 || options->endpoints == 0 ||
-        (uint64_t)options->depth * options->endpoints > PERF_DEPTH_MAX) {
-        argp_error(state, "depth times endpoints must be 1 to %d", PERF_DEPTH_MAX);
-    }
-    if (options->threads == 0) {
-        argp_error(state, "--threads is 1 to %d", PERF_THREADS_MAX);
-    }
-    if (options->request_bytes > PERF_BYTES_MAX || options->range) {
-        argp_error(state, "a request has one size, at most %u bytes", PERF_BYTES_MAX);
-    }
-    if (options->reply_bytes != UINT32_MAX && options->request_bytes < 4) {
-        argp_error(state, "--reply-size needs requests of at least 4 bytes");
-    }
-}
-
 struct command {
     struct perf_options options;
     const char *role;
-    uint64_t given; /* for mode.h */
+    const char *histogram; /* path */
+    uint64_t given;        /* for mode.h */
 };
 
 static void take_role(const char *role, struct command *command, struct argp_state *state)
@@ -181,6 +175,33 @@ static void take_tag(const char *which, struct perf_options *options, struct arg
     options->tags = unexpected ? PERF_TAGS_UNEXPECTED : PERF_TAGS_EXPECTED;
 }
 
+static void take_histogram(struct command *command, struct argp_state *state)
+{
+    struct perf_options *options = &command->options;
+    const char *dot = strrchr(command->histogram, '.');
+    const bool sweep = options->all || options->bytes_min != options->request_bytes;
+    options->histogram_log = dot && strcmp(dot, ".hlog") == 0;
+    if (strcmp(command->role, "client") != 0) {
+        argp_error(state, "--histogram is of a client");
+    }
+    if (sweep && !options->channels && !options->histogram_log) {
+        argp_error(state,
+                   "a table of percentiles is of one size; a log is of all: --histogram FILE.hlog");
+    }
+    options->histogram = fopen(command->histogram, "w");
+    if (!options->histogram) {
+        argp_error(state, "cannot write '%s': %s", command->histogram, strerror(errno));
+    }
+}
+
+static void take_cpus(const char *text, struct perf_options *options, struct argp_state *state)
+{
+    const char *why = cpus_parse(text, &options->cpus);
+    if (why) {
+        argp_error(state, "%s", why);
+    }
+}
+
 static void check(struct command *command, struct argp_state *state)
 {
     struct perf_options *options = &command->options;
@@ -191,12 +212,16 @@ static void check(struct command *command, struct argp_state *state)
     if (!why && options->queues) {
         why = mode_finish_queues(options, command->given, server);
     }
+    if (!why && !options->queues && !options->channels) {
+        why = mode_finish_calls(options, command->given);
+    }
     if (why) {
         argp_error(state, "%s", why);
     } else if (options->channels) {
         check_channels(options, state);
-    } else if (!options->queues) {
-        check_calls(options, state);
+    }
+    if (command->histogram) {
+        take_histogram(command, state);
     }
 }
 
@@ -229,6 +254,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case 'n':
         options->calls = number(argument, UINT64_MAX, state);
+        break;
+    case OPTION_RATE:
+        options->rate = rate_of(argument, state);
         break;
     case OPTION_WARMUP:
         options->warmup_seconds = seconds_of(argument, state);
@@ -275,6 +303,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         break;
     case OPTION_JSON:
         options->json = true;
+        options->csv = false;
         break;
     case OPTION_PROGRESS:
         options->progress = true;
@@ -324,7 +353,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_ATOMIC:
         take_atomic(argument, options, state);
         break;
-    case 'a': /* noted */
+    case 'a':
+        options->all = true;
+        break;
+    case OPTION_CPU:
+        take_cpus(argument, options, state);
+        break;
+    case OPTION_HISTOGRAM:
+        command->histogram = argument;
+        break;
+    case OPTION_CSV:
+        options->json = options->csv = true;
         break;
     case OPTION_DATAGRAMS:
         options->datagrams = true;
@@ -392,6 +431,9 @@ int main(int argc, char **argv)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     const struct perf_options *options = &command.options;
+    if (!cpus_pin(&options->cpus, 0)) {
+        return EXIT_FAILURE;
+    }
     if (strcmp(command.role, "server") == 0) {
         return options->queues     ? queue_serve(options)
                : options->channels ? channel_serve(options)

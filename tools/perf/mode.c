@@ -23,6 +23,7 @@ static const struct {
     {'r', MODE_CALLS, "--reply-size"},
     {'e', MODE_CALLS, "--endpoints"},
     {OPTION_RING, MODE_CALLS, "--ring"},
+    {OPTION_RATE, MODE_CALLS, "--rate"},
     {OPTION_REGION, MODE_CALLS, "--region"},
     {OPTION_ARENA, MODE_CALLS, "--arena"},
     {OPTION_INITIATORS, MODE_CALLS, "--initiators"},
@@ -38,7 +39,7 @@ static const struct {
     {OPTION_VERIFY, MODE_CHANNELS, "--verify"},
     {OPTION_QUEUE_PAIRS, MODE_CHANNELS | MODE_QUEUES, "--queue-pairs"},
     {OPTION_BOTH, MODE_CHANNELS | MODE_QUEUES, "--both"},
-    {'a', MODE_QUEUES, "--all"},
+    {'a', MODE_CALLS | MODE_QUEUES, "--all"},
     {OPTION_LATENCY, MODE_QUEUES, "--latency"},
     {OPTION_INLINE, MODE_QUEUES, "--inline"},
     {OPTION_DATAGRAMS, MODE_QUEUES, "--datagrams"},
@@ -89,6 +90,8 @@ static const char *name_of(uint32_t modes)
         return "--channels";
     case MODE_QUEUES:
         return "queues (--write, --read, --send, --atomic)";
+    case MODE_CALLS | MODE_QUEUES:
+        return "calls and queues (--write, --read, --send, --atomic)";
     case MODE_CALLS | MODE_CHANNELS:
         return "calls and --channels";
     default:
@@ -107,6 +110,44 @@ const char *mode_check(uint64_t given, uint32_t mode)
         }
     }
     return NULL;
+}
+
+static const char all_and_size[] =
+    "--all is all sizes from 2 bytes to 8 MiB, so there is no --size";
+
+const char *mode_finish_calls(struct perf_options *options, uint64_t given)
+{
+    static char why[128];
+    const bool sized =
+        options->reply_bytes != UINT32_MAX; /* a request says how long its reply is */
+    options->depth = options->depth == UINT32_MAX ? 256 : options->depth;
+    if (options->depth == 0 || options->endpoints == 0 ||
+        (uint64_t)options->depth * options->endpoints > PERF_DEPTH_MAX) {
+        snprintf(why, sizeof(why), "depth times endpoints must be 1 to %d", PERF_DEPTH_MAX);
+        return why;
+    }
+    if (options->threads == 0) {
+        snprintf(why, sizeof(why), "--threads is 1 to %d", PERF_THREADS_MAX);
+        return why;
+    }
+    if (options->all && mode_given(given, 's')) {
+        return all_and_size;
+    }
+    if (options->all) {
+        options->bytes_min = sized ? 4 : SWEEP_BYTES_MIN;
+        options->request_bytes = SWEEP_BYTES_MAX;
+    } else if (!mode_given(given, 's')) {
+        options->bytes_min = options->request_bytes = 32;
+    }
+    if (options->request_bytes > PERF_BYTES_MAX) {
+        snprintf(why, sizeof(why), "a request has at most %u bytes", PERF_BYTES_MAX);
+        return why;
+    }
+    if (options->bytes_min == 0 && options->request_bytes > 0) {
+        return "a size is doubled from the smallest on, which is at least 1 byte";
+    }
+    return sized && options->bytes_min < 4 ? "--reply-size needs requests of at least 4 bytes"
+                                           : NULL;
 }
 
 static bool is_atomic(const struct perf_options *options)
@@ -142,7 +183,7 @@ static const char *finish_kind(struct perf_options *options, uint64_t given)
 static const char *finish_sizes(struct perf_options *options, uint64_t given)
 {
     if (mode_given(given, 'a') && mode_given(given, 's')) {
-        return "--all is all sizes from 2 bytes to 8 MiB, so there is no --size";
+        return all_and_size;
     }
     if (is_atomic(options)) {
         if (mode_given(given, 'a') || mode_given(given, 's')) {

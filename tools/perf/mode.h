@@ -16,6 +16,8 @@ bool mode_given(uint64_t given, int key);
 uint32_t mode_of(const struct perf_options *options);
 /* Returns NULL, or why the options that were given do not belong to this mode, in a static buffer. */
 const char *mode_check(uint64_t given, uint32_t mode);
+/* Sets what was left open for calls. Returns NULL, or what does not go together. */
+const char *mode_finish_calls(struct perf_options *options, uint64_t given);
 /* Sets what was left open for queues. Returns NULL, or what does not go together. */
 const char *mode_finish_queues(struct perf_options *options, uint64_t given, bool server);
 

@@ -4,8 +4,10 @@
  *   context.c  opens the device
  *   server.c   answers
  *   client.c   calls and measures
+ *   pace.c     when each call is due, with --rate
  *   team.c     runs several of either in threads
- *   report.c   progress, table, JSON, the demo's line
+ *   report.c   progress, table, the demo's line; record.c: JSON and CSV of all that is measured
+ *   cpus.c     pins threads
  *
  * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
  * channel_client.c, channel_report.c. With --write, --read, --send or --atomic, it uses queues: traffic.c, traffic_ops.c,
@@ -18,10 +20,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <copyrpc.h>
 
 #include "../common/histogram.h"
+#include "cpus.h"
+#include "pace.h"
 
 #define PERF_ENDPOINTS_MAX 1024
 #define PERF_THREADS_MAX 64
@@ -50,6 +55,8 @@ struct perf_options {
     double warmup_seconds;
     uint64_t timeout_ns; /* of the peer, to connect and to end */
     uint64_t calls;
+    double
+        rate; /* calls a second of all threads, each of which is due at its time; 0 = as the depth allows */
     uint32_t ring_bytes;
     uint32_t initiators;  /* of the context; 0 = endpoints are connected by RC */
     uint32_t arena_bytes; /* of a place that the server lends; 0 = nothing */
@@ -62,16 +69,22 @@ struct perf_options {
     uint32_t retry_timeout;
     bool region; /* payloads are sent from a region */
     bool wait;   /* sleep instead of polling continuously */
-    bool json;
+    bool json;   /* a document (record.h), as JSON or, with csv, as CSV */
+    bool csv;
+    FILE *histogram;    /* where latencies are written to; NULL = nowhere */
+    bool histogram_log; /* in lines of a log, not as a table */
+    struct cpus cpus;
     bool demo;
     bool progress;
     uint32_t key_bytes; /* 0 = none */
     uint8_t key[64];
 
-    /* with --channels: request_bytes is the maximum, and `calls` counts messages */
+    /* Sizes: request_bytes is the largest. Of calls and queues they are doubled, from the smallest on. */
+    uint32_t bytes_min;
+    bool all; /* as far as the other side takes them */
+
+    /* with --channels: request_bytes is the maximum of each buffer, and `calls` counts messages */
     bool channels;
-    uint32_t bytes_min; /* of a buffer */
-    bool range;         /* --size was a range */
     uint32_t group;
     uint32_t queue_pairs; /* 0 = 1, or what the client requests */
     uint32_t split;       /* CRPC_SPLIT_* */
@@ -83,8 +96,7 @@ struct perf_options {
     bool both;
     bool verify;
 
-    /* with queues: request_bytes is the largest size, and bytes_min the smallest; `calls` counts ops of each
-     * queue pair */
+    /* with queues: `calls` counts ops of each queue pair */
     bool queues;
     uint8_t opcode; /* CRPC_QUEUE_*; 0 = the server serves all */
     bool latency;
@@ -97,12 +109,14 @@ struct perf_options {
 };
 
 struct perf_result {
+    uint32_t bytes; /* of a request */
     struct histogram *latency;
     double seconds;
     uint64_t sent;
     uint64_t answered; /* correctly */
     uint64_t failed;
-    uint64_t wrong;   /* answers with wrong bytes */
+    uint64_t wrong; /* answers with wrong bytes */
+    struct pace_report pace;
     crpc_stats stats; /* of the measured time only */
     crpc_context_info context;
 };
@@ -118,12 +132,16 @@ int channel_measure(const struct perf_options *options);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);
+/* What the first context is, before the first result; a result for each size; the end. */
+void report_begin(const struct perf_options *options, const crpc_context_info *context);
 void report_result(const struct perf_options *options, const struct perf_result *result);
+void report_end(const struct perf_options *options);
 
 /* Runs run(members[i]) for each of them, the first in this thread, and waits for all. `members` is an array of `count`
- * members of member_bytes each. Returns false, and has printed why, if a thread could not be started: then perf_stop is
+ * members of member_bytes each. The threads are pinned to processors in turn. Returns false, and has printed why, if a thread could not be started: then perf_stop is
  * set, and those that were are waited for. */
-bool team_run(void *members, size_t member_bytes, uint32_t count, void (*run)(void *member));
+bool team_run(void *members, size_t member_bytes, uint32_t count, void (*run)(void *member),
+              const struct cpus *cpus);
 
 uint64_t perf_now_ns(void);
 /* Prints what failed. Returns EXIT_FAILURE. */

@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "../common/text.h"
 #include "latency.h"
+#include "record.h"
 #include "traffic.h"
 
-static json_t *report;
+static json_t *record;
 
 static double per(uint64_t count, uint64_t ops)
 {
@@ -28,14 +27,15 @@ static const char *tags_name(const struct perf_options *options)
 
 static void begin_json(const struct perf_options *options, const crpc_context_info *context)
 {
-    report = json_pack(
-        "{s:s, s:b, s:b, s:i, s:i, s:s?, s:s, s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:[]}", "op",
-        traffic_name(options->opcode), "datagrams", (int)options->datagrams, "dc", (int)options->dc,
-        "streams", (int)options->streams, "targets", (int)options->targets, "tags",
-        tags_name(options), "device", context->device, "driver", text_of_driver(context->driver),
-        "queue_pairs", (int)options->queue_pairs, "depth", (int)options->depth, "both",
-        (int)options->both, "latency", (int)options->latency, "wait", (int)options->wait,
-        "inline_bytes", (int)options->inline_bytes, "results");
+    record = record_create(options, context);
+    json_t *more = json_pack("{s:s, s:b, s:b, s:i, s:i, s:s?, s:i, s:i, s:b, s:b, s:b, s:i}", "op",
+                             traffic_name(options->opcode), "datagrams", (int)options->datagrams,
+                             "dc", (int)options->dc, "streams", (int)options->streams, "targets",
+                             (int)options->targets, "tags", tags_name(options), "queue_pairs",
+                             (int)options->queue_pairs, "depth", (int)options->depth, "both",
+                             (int)options->both, "latency", (int)options->latency, "wait",
+                             (int)options->wait, "inline_bytes", (int)options->inline_bytes);
+    json_object_update_new(record, more);
 }
 
 static void add_json(const struct queue_row *row)
@@ -51,9 +51,7 @@ static void add_json(const struct queue_row *row)
         (json_int_t)row->wrong, "signaled_wqes_per_op", per(row->signaled_wqes, row->ops),
         "mean_op_ns", row->ops ? row->seconds * 1e9 / (double)row->ops : 0, "latency_ns",
         latency_json(row->latency));
-    if (!report || !json || json_array_append_new(json_object_get(report, "results"), json)) {
-        perf_failed("no memory", "for the report");
-    }
+    record_add(record, json, NULL);
 }
 
 /* ---- For people ------------------------------------------------------------------------------ */
@@ -86,6 +84,7 @@ static void begin_table(const struct perf_options *options, const crpc_context_i
         printf(", up to %u B inline", options->inline_bytes);
     }
     printf("%s%s\n", options->both ? ", both ways" : "", options->wait ? ", sleeping" : "");
+    cpus_print(&options->cpus, context->device);
     printf("%12s %10s %14s %10s%s %9s %9s %9s\n", "bytes", "ops", "bytes/s", "ops/s",
            options->both ? "         back/s" : "", "p50", "p99", "max");
 }
@@ -131,18 +130,16 @@ void queue_report_row(const struct perf_options *options, const struct queue_row
     } else {
         print_row(options, row);
     }
+    latency_write(options, row->bytes, row->latency, row->seconds);
     fflush(stdout);
 }
 
 void queue_report_end(const struct perf_options *options)
 {
-    if (options->json && report) {
-        json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-        putchar('\n');
-        fflush(stdout);
+    if (options->json) {
+        record_print(options, record);
+        record = NULL;
     }
-    json_decref(report);
-    report = NULL;
 }
 
 void queue_report_progress_end(void)

@@ -233,7 +233,7 @@ int perf_serve(const struct perf_options *options)
     for (uint32_t i = count; status == EXIT_SUCCESS && i-- > 0;) {
         status = open_server(&team[i], options, team);
     }
-    if (status == EXIT_SUCCESS && !team_run(team, sizeof(*team), count, serve)) {
+    if (status == EXIT_SUCCESS && !team_run(team, sizeof(*team), count, serve, &options->cpus)) {
         status = EXIT_FAILURE;
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -27,9 +27,22 @@ check "perf refuses no depth at all" fails_and_says "depth times endpoints" "$pe
 check "perf refuses more than 8 buffers a message" fails_and_says "no number up to 8" "$perf" client --channels --group 9 127.0.0.1:1
 check "perf refuses more memory than 4 GiB" fails_and_says "4 GiB" "$perf" client --channels -s 256M -q 32 127.0.0.1:1
 check "perf refuses options of calls for channels" fails_and_says "not of --channels" "$perf" client --channels -e 2 127.0.0.1:1
-check "perf refuses a range of sizes for calls" fails_and_says "one size" "$perf" client -s 1:2 127.0.0.1:1
+check "perf refuses sizes that are nothing twice over" fails_and_says "at least 1 byte" "$perf" client -s 0:2 127.0.0.1:1
+check "perf refuses --all with a size, of calls too" fails_and_says "so there is no --size" "$perf" client -a -s 2 127.0.0.1:1
+check "perf refuses replies of a size to requests that are too short to ask" fails_and_says "at least 4 bytes" "$perf" client -s 2:8 -r 8 127.0.0.1:1
+check "perf refuses no rate" fails_and_says "is no rate" "$perf" client --rate 0 127.0.0.1:1
+check "perf refuses a rate of less than nothing" fails_and_says "is no rate" "$perf" client --rate=-5k 127.0.0.1:1
+check "perf refuses a rate in other units" fails_and_says "'5G' is no rate" "$perf" client --rate 5G 127.0.0.1:1
+check "perf refuses a rate of queues" fails_and_says "--rate is of calls, not of queues" "$perf" client --read --rate 5k 127.0.0.1:1
+check "perf refuses half a list of processors" fails_and_says "a list of processors" "$perf" client --cpu 0- 127.0.0.1:1
+check "perf refuses a list of processors that goes down" fails_and_says "a list of processors" "$perf" client --cpu 1-0 127.0.0.1:1
+check "perf refuses a processor that it may not use" fails_and_says "may not run on processor 1023" "$perf" server --cpu 1023
+check "perf refuses a table of latencies of all sizes" fails_and_says "a log is of all" "$perf" client -a --histogram table 127.0.0.1:1
+check "perf says that latencies cannot be written" fails_and_says "cannot write '/none/table': No such" "$perf" client --histogram /none/table 127.0.0.1:1
+check "perf refuses latencies of a server" fails_and_says "is of a client" "$perf" server --histogram table
+check "perf refuses with status 2" bash -c "'$perf' client --rate x 127.0.0.1:1 2> /dev/null; [ \$? = 2 ]"
 check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --channels --split 1025 127.0.0.1:1
-check "perf refuses options of queues for calls" fails_and_says "--all is of queues (--write, --read, --send, --atomic), not of calls" "$perf" client -a 127.0.0.1:1
+check "perf refuses options of queues for calls" fails_and_says "--inline is of queues (--write, --read, --send, --atomic), not of calls" "$perf" client --inline 8 127.0.0.1:1
 check "perf refuses options of channels for calls" fails_and_says "--group is of --channels, not of calls" "$perf" client --group 2 127.0.0.1:1
 check "perf refuses options of calls for queues" fails_and_says "--reply-size is of calls, not of queues" "$perf" client --write -r 2 127.0.0.1:1
 check "perf refuses options of channels for queues" fails_and_says "--verify is of --channels, not of queues" "$perf" client --read --verify 127.0.0.1:1
