@@ -136,13 +136,15 @@ struct command {
     struct perf_options options;
     const char *role;
     const char *histogram; /* path */
+    const char *compared;  /* the second file of two */
     uint64_t given;        /* for mode.h */
 };
 
 static void take_role(const char *role, struct command *command, struct argp_state *state)
 {
-    if (strcmp(role, "server") != 0 && strcmp(role, "client") != 0) {
-        argp_error(state, "the first argument is 'server' or 'client', not '%s'", role);
+    if (strcmp(role, "server") != 0 && strcmp(role, "client") != 0 &&
+        strcmp(role, "compare") != 0) {
+        argp_error(state, "the first argument is 'server', 'client' or 'compare', not '%s'", role);
     }
     command->role = role;
 }
@@ -391,12 +393,15 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             take_role(argument, command, state);
         } else if (!options->address) {
             options->address = argument;
+        } else if (strcmp(command->role, "compare") == 0 && !command->compared) {
+            command->compared = argument;
         } else {
             argp_usage(state);
         }
         break;
     case ARGP_KEY_END:
-        if (!command->role || (strcmp(command->role, "client") == 0 && !options->address)) {
+        if (!command->role || (strcmp(command->role, "client") == 0 && !options->address) ||
+            (strcmp(command->role, "compare") == 0 && !command->compared)) {
             argp_usage(state);
         }
         check(command, state);
@@ -433,6 +438,9 @@ int main(int argc, char **argv)
     const struct perf_options *options = &command.options;
     if (!cpus_pin(&options->cpus, 0)) {
         return EXIT_FAILURE;
+    }
+    if (strcmp(command.role, "compare") == 0) {
+        return compare_files(options->address, command.compared);
     }
     if (strcmp(command.role, "server") == 0) {
         return options->queues     ? queue_serve(options)

@@ -129,6 +129,8 @@ int channel_serve(const struct perf_options *options);
 int queue_serve(const struct perf_options *options);
 int queue_measure(const struct perf_options *options);
 int channel_measure(const struct perf_options *options);
+/* compare.c: prints how two results differ, which --json has written. */
+int compare_files(const char *old_path, const char *new_path);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);

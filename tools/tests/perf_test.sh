@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # perf_test.sh PERF: copyrpc-perf of calls on a device: sizes, an open loop beside a closed one, and what it writes: JSON and CSV of all modes,
-# histograms. Prints TAP.
+# histograms, a comparison. Prints TAP.
 . "$(dirname "$0")/queues.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 json_of() { python3 -I -S -c "import json, re; r = json.load(open('$1')); rows = r['results']; assert $2, r"; }
@@ -111,4 +111,25 @@ check_stops "they end" $other
 check "a client says where it is" bash -c "timeout 60 '$perf' client -n 100 --cpu $processor $address:7477 | grep -qE '^  threads  on processors $processor, in turn; .*$device'"
 check_stops "perf server ends" $server
 
+# A comparison.
+change() { python3 -I -S -c "import json; r = json.load(open('$work/calls.json')); row = r['results'][0]; $1; json.dump(r, open('$work/changed.json', 'w'))"; }
+compare() { "$perf" compare "$work/calls.json" "$work/changed.json" > "$work/compared"; }
+change "row['calls_per_second'] *= 2; row['latency_ns']['p99'] = row['latency_ns']['p99'] * 1.5"
+check "two results are compared" compare
+check "a rate twice as high" grep -qE '^ +32  calls_per_second +[0-9.e+]+ +[0-9.e+]+ +2\.000$' "$work/compared"
+check "a latency half as long again" grep -qE '^ +32  latency_ns.p99 +[0-9.e+]+ +[0-9.e+]+ +1\.500$' "$work/compared"
+check "the rest as before" grep -qE '^ +32  latency_ns.p50 +[0-9.e+]+ +[0-9.e+]+ +1\.000$' "$work/compared"
+check "nothing else differs" bash -c "! grep differs '$work/compared'"
+change "r['host'] = 'elsewhere'; r['version'] = '9.9.9'; r['options']['depth'] = 5"
+check "results of other hosts, versions and options" compare
+check "are compared with a note" bash -c "for what in 'host was $(uname -n), is elsewhere' 'version was ${version##* }, is 9.9.9' 'depth was 4, is 5'; do grep -qF \"  differs: \$what\" '$work/compared' || exit 1; done; [ \$(grep -c differs '$work/compared') = 3 ]"
+change "row['bytes'] = 33"
+check "results of different sizes are not to be compared" fails "no size in common" "$perf" compare "$work/calls.json" "$work/changed.json"
+change "r['format'] = 2"
+check "nor those of another format" fails "another version of copyrpc-perf reads" "$perf" compare "$work/calls.json" "$work/changed.json"
+echo '{"a": 1}' > "$work/changed.json"
+check "nor other JSON" fails "this is no result of copyrpc-perf" "$perf" compare "$work/calls.json" "$work/changed.json"
+echo 'a' > "$work/changed.json"
+check "nor what is no JSON" fails "changed.json: line 1: " "$perf" compare "$work/changed.json" "$work/calls.json"
+check "nor what is not there" fails "none.json: unable to open" "$perf" compare "$work/none.json" "$work/calls.json"
 plan
