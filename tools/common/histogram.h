@@ -28,10 +28,17 @@ double histogram_mean_ns(const struct histogram *histogram);
 /* Returns the largest value of the bin that contains the percentile, or the maximum if that is less; 0 if nothing was recorded. */
 uint64_t histogram_percentile_ns(const struct histogram *histogram, double percent);
 
+/* Tells the percentiles, closer and closer to 100, which is the last: each with the longest latency in it, and how many there are up to that. */
+void histogram_tell(const struct histogram *histogram,
+                    void (*told)(void *context, double percent, uint64_t ns, uint64_t count),
+                    void *context);
 /* Prints HdrHistogram's table of percentiles (.hgrm), in microseconds. */
 void histogram_print(const struct histogram *histogram, FILE *stream);
 /* Returns the base64 text of a line of a histogram log (.hlog), in nanoseconds: version 2 of the encoding, compressed. The caller frees it. NULL if there
  * is no memory. */
 char *histogram_encode(const struct histogram *histogram);
+/* Returns the histogram of such a text, which the caller destroys: its counts, with the maximum and the mean as far as the bins tell. NULL if the text is
+ * of no histogram with bins as these are, or there is no memory. */
+struct histogram *histogram_decode(const char *text);
 
 #endif

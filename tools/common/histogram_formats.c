@@ -2,6 +2,7 @@
 #include "histogram_bins.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -30,29 +31,43 @@ static double next_percent(double percent)
     return percent + 100 / (TICKS * exp2(halvings));
 }
 
-void histogram_print(const struct histogram *histogram, FILE *stream)
+void histogram_tell(const struct histogram *histogram,
+                    void (*told)(void *context, double percent, uint64_t ns, uint64_t count),
+                    void *context)
 {
-    const double count = (double)histogram->count;
     uint64_t seen = 0;
     double percent = 0;
-    fprintf(stream, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount",
-            "1/(1-Percentile)");
     for (uint32_t bin = 0; bin < HISTOGRAM_BINS && seen < histogram->count; bin++) {
         if (histogram->bins[bin] == 0) {
             continue;
         }
         seen += histogram->bins[bin];
-        const double most_us = (double)histogram_bin_most_ns(bin) / US;
-        for (; seen < histogram->count && percent <= 100 * (double)seen / count;
+        for (; seen < histogram->count && percent <= 100 * (double)seen / (double)histogram->count;
              percent = next_percent(percent)) {
-            fprintf(stream, "%12.3f %2.12f %10llu %14.2f\n", most_us, percent / 100,
-                    (unsigned long long)seen, 1 / (1 - percent / 100));
+            told(context, percent, histogram_bin_most_ns(bin), seen);
         }
     }
     if (histogram->count) {
-        fprintf(stream, "%12.3f %2.12f %10llu\n", (double)histogram->max_ns / US, 1.0,
-                (unsigned long long)seen);
+        told(context, 100, histogram->max_ns, seen);
     }
+}
+
+static void print_row(void *context, double percent, uint64_t ns, uint64_t count)
+{
+    FILE *stream = context;
+    fprintf(stream, "%12.3f %2.12f %10llu", (double)ns / US, percent / 100,
+            (unsigned long long)count);
+    if (percent < 100) {
+        fprintf(stream, " %14.2f", 1 / (1 - percent / 100));
+    }
+    fputc('\n', stream);
+}
+
+void histogram_print(const struct histogram *histogram, FILE *stream)
+{
+    fprintf(stream, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount",
+            "1/(1-Percentile)");
+    histogram_tell(histogram, print_row, stream);
     fprintf(stream, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n",
             histogram_mean_ns(histogram) / US, deviation_ns(histogram) / US);
     fprintf(stream, "#[Max     = %12.3f, Total count    = %12llu]\n",
@@ -68,6 +83,10 @@ void histogram_print(const struct histogram *histogram, FILE *stream)
 #define HEAD_BYTES 40u
 #define COMPRESSED_HEAD_BYTES 8u
 #define NUMBER_BYTES_MAX 9u
+/* The zeros between two counts are one number more. */
+#define PLAIN_BYTES_MAX (HEAD_BYTES + 2 * NUMBER_BYTES_MAX * HISTOGRAM_BINS)
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 static uint8_t *put_big_endian(uint8_t *to, uint64_t value, uint32_t bytes)
 {
@@ -128,7 +147,6 @@ static uint32_t put_histogram(uint8_t *to, const struct histogram *histogram)
 
 static void put_base64(char *to, const uint8_t *from, size_t bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < bytes; i += 3) {
         const size_t count = bytes - i < 3 ? bytes - i : 3;
         uint32_t bits = (uint32_t)from[i] << 16;
@@ -144,10 +162,8 @@ static void put_base64(char *to, const uint8_t *from, size_t bytes)
 
 char *histogram_encode(const struct histogram *histogram)
 {
-    /* The zeros between two counts are one number more. */
-    const size_t plain_max = HEAD_BYTES + 2 * NUMBER_BYTES_MAX * (size_t)HISTOGRAM_BINS;
-    uLongf bytes = compressBound(plain_max);
-    uint8_t *plain = malloc(plain_max);
+    uLongf bytes = compressBound(PLAIN_BYTES_MAX);
+    uint8_t *plain = malloc(PLAIN_BYTES_MAX);
     uint8_t *packed = malloc(COMPRESSED_HEAD_BYTES + bytes);
     char *text = NULL;
     if (plain && packed) {
@@ -163,4 +179,120 @@ char *histogram_encode(const struct histogram *histogram)
     free(plain);
     free(packed);
     return text;
+}
+
+/* Returns how many bytes the text stands for; 0 if it is none. `to` has room for three of every four characters. */
+static size_t take_base64(uint8_t *to, const char *text)
+{
+    const size_t length = strlen(text);
+    size_t padding = 0, bytes = 0;
+    if (length == 0 || length % 4 != 0) {
+        return 0;
+    }
+    padding += text[length - 1] == '=';
+    padding += text[length - 1] == '=' && text[length - 2] == '=';
+    for (size_t i = 0; i < length; i += 4) {
+        uint32_t bits = 0;
+        for (size_t k = i; k < i + 4; k++) {
+            const char *digit = k < length - padding ? strchr(digits, text[k]) : digits;
+            if (!digit) {
+                return 0;
+            }
+            bits = bits << 6 | (uint32_t)(digit - digits);
+        }
+        to[bytes++] = (uint8_t)(bits >> 16);
+        to[bytes++] = (uint8_t)(bits >> 8);
+        to[bytes++] = (uint8_t)bits;
+    }
+    return bytes - padding;
+}
+
+static uint64_t take_big_endian(const uint8_t *from, uint32_t bytes)
+{
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < bytes; i++) {
+        value = value << 8 | from[i];
+    }
+    return value;
+}
+
+/* Takes a number from *from, and moves behind it. Returns false if the bytes end before. */
+static bool take_number(const uint8_t **from, const uint8_t *end, int64_t *value)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < NUMBER_BYTES_MAX; i++) {
+        if (*from == end) {
+            return false;
+        }
+        const uint8_t byte = *(*from)++;
+        const bool last = i == NUMBER_BYTES_MAX - 1 || byte < 0x80;
+        bits |= (uint64_t)(last ? byte : byte & 0x7f) << (7 * i);
+        if (last) {
+            break;
+        }
+    }
+    *value = (int64_t)(bits >> 1 ^ (bits & 1 ? UINT64_MAX : 0));
+    return true;
+}
+
+static bool take_counts(struct histogram *histogram, const uint8_t *from, const uint8_t *end)
+{
+    uint64_t bin = 0;
+    while (from < end) {
+        int64_t count;
+        if (!take_number(&from, end, &count)) {
+            return false;
+        }
+        if (count <= 0) {
+            const uint64_t zeros = count == 0 ? 1 : -(uint64_t)count;
+            if (zeros > HISTOGRAM_BINS - bin) {
+                return false;
+            }
+            bin += zeros;
+            continue;
+        }
+        if (bin == HISTOGRAM_BINS || (uint64_t)count > INT64_MAX - histogram->count) {
+            return false;
+        }
+        histogram->bins[bin] = (uint64_t)count;
+        histogram->count += (uint64_t)count;
+        histogram->max_ns = histogram_bin_most_ns((uint32_t)bin);
+        histogram->sum_ns += (double)count * (double)histogram_bin_least_ns((uint32_t)bin);
+        bin++;
+    }
+    return true;
+}
+
+static bool take_histogram(struct histogram *histogram, const uint8_t *plain, size_t bytes)
+{
+    return bytes >= HEAD_BYTES && take_big_endian(plain, 4) == COOKIE &&
+           take_big_endian(plain + 4, 4) == bytes - HEAD_BYTES &&
+           take_big_endian(plain + 8, 4) == 0 &&
+           take_big_endian(plain + 12, 4) == HISTOGRAM_DIGITS &&
+           take_big_endian(plain + 16, 8) == 1 &&
+           take_counts(histogram, plain + HEAD_BYTES, plain + bytes);
+}
+
+struct histogram *histogram_decode(const char *text)
+{
+    uint8_t *packed = malloc(strlen(text) + 1);
+    uint8_t *plain = malloc(PLAIN_BYTES_MAX);
+    struct histogram *histogram = histogram_create();
+    bool taken = false;
+    if (packed && plain && histogram) {
+        const size_t bytes = take_base64(packed, text);
+        uLongf plain_bytes = PLAIN_BYTES_MAX;
+        taken = bytes > COMPRESSED_HEAD_BYTES && take_big_endian(packed, 4) == COOKIE_COMPRESSED &&
+                take_big_endian(packed + 4, 4) == bytes - COMPRESSED_HEAD_BYTES &&
+                uncompress(plain, &plain_bytes, packed + COMPRESSED_HEAD_BYTES,
+                           bytes - COMPRESSED_HEAD_BYTES) == Z_OK &&
+                take_histogram(histogram, plain, plain_bytes);
+    }
+    free(packed);
+    free(plain);
+    if (!taken) {
+        histogram_destroy(histogram);
+        return NULL;
+    }
+    return histogram;
 }

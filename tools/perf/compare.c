@@ -15,32 +15,6 @@ static const char *const counts[] = {"bytes", "reply_bytes", "calls",  "messages
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static json_t *load(const char *path)
-{
-    json_error_t error;
-    char why[JSON_ERROR_TEXT_LENGTH + 64];
-    json_t *result = json_load_file(path, 0, &error);
-    if (!result) {
-        if (error.line > 0) {
-            snprintf(why, sizeof(why), "line %d: %s", error.line, error.text);
-        } else {
-            snprintf(why, sizeof(why), "%s", error.text);
-        }
-        perf_failed(path, why);
-        return NULL;
-    }
-    const json_t *format = json_object_get(result, "format");
-    if (!json_is_array(json_object_get(result, "results")) || !json_is_integer(format)) {
-        perf_failed(path, "this is no result of copyrpc-perf --json");
-    } else if (json_integer_value(format) != RECORD_FORMAT) {
-        perf_failed(path, "this result has a format that another version of copyrpc-perf reads");
-    } else {
-        return result;
-    }
-    json_decref(result);
-    return NULL;
-}
-
 static void print_value(const json_t *value)
 {
     if (json_is_string(value)) {
@@ -164,8 +138,8 @@ static void print_name(const char *which, const char *path, json_t *result)
 
 int compare_files(const char *old_path, const char *new_path)
 {
-    json_t *old = load(old_path);
-    json_t *new = load(new_path);
+    json_t *old = record_load(old_path);
+    json_t *new = record_load(new_path);
     int status = EXIT_FAILURE;
     if (old && new) {
         print_name("old", old_path, old);

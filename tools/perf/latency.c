@@ -18,6 +18,14 @@ json_t *latency_json(const struct histogram *latency)
                      (json_int_t)histogram_max_ns(latency), "mean", histogram_mean_ns(latency));
 }
 
+void latency_add(json_t *row, const struct histogram *latency)
+{
+    char *text = histogram_encode(latency);
+    json_object_set_new(row, "latency_ns", latency_json(latency));
+    json_object_set_new(row, "latency_histogram", text ? json_string(text) : json_null());
+    free(text);
+}
+
 static void write_log_head(FILE *file, double start)
 {
     char version[32];

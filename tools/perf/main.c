@@ -11,6 +11,7 @@
 #include "mode.h"
 
 #define KEY_BYTES_MIN 16
+#define RESULTS_MAX 64
 
 volatile sig_atomic_t perf_stop;
 
@@ -135,18 +136,33 @@ static void check_channels(struct perf_options *options, struct argp_state *stat
 struct command {
     struct perf_options options;
     const char *role;
-    const char *histogram; /* path */
-    const char *compared;  /* the second file of two */
-    uint64_t given;        /* for mode.h */
+    const char *histogram;      /* path */
+    char *results[RESULTS_MAX]; /* of compare and plot */
+    size_t result_count;
+    uint64_t given; /* for mode.h */
 };
+
+static bool is_role(const struct command *command, const char *role)
+{
+    return command->role && strcmp(command->role, role) == 0;
+}
+
+static bool takes_results(const struct command *command)
+{
+    return is_role(command, "compare") || is_role(command, "plot");
+}
 
 static void take_role(const char *role, struct command *command, struct argp_state *state)
 {
-    if (strcmp(role, "server") != 0 && strcmp(role, "client") != 0 &&
-        strcmp(role, "compare") != 0) {
-        argp_error(state, "the first argument is 'server', 'client' or 'compare', not '%s'", role);
+    static const char *const roles[] = {"server", "client", "compare", "plot"};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        if (strcmp(role, roles[i]) == 0) {
+            command->role = role;
+            return;
+        }
     }
-    command->role = role;
+    argp_error(state, "the first argument is 'server', 'client', 'compare' or 'plot', not '%s'",
+               role);
 }
 
 static void take_opcode(struct perf_options *options, uint8_t opcode, struct argp_state *state)
@@ -183,7 +199,7 @@ static void take_histogram(struct command *command, struct argp_state *state)
     const char *dot = strrchr(command->histogram, '.');
     const bool sweep = options->all || options->bytes_min != options->request_bytes;
     options->histogram_log = dot && strcmp(dot, ".hlog") == 0;
-    if (strcmp(command->role, "client") != 0) {
+    if (!is_role(command, "client")) {
         argp_error(state, "--histogram is of a client");
     }
     if (sweep && !options->channels && !options->histogram_log) {
@@ -207,7 +223,7 @@ static void take_cpus(const char *text, struct perf_options *options, struct arg
 static void check(struct command *command, struct argp_state *state)
 {
     struct perf_options *options = &command->options;
-    bool server = command->role && strcmp(command->role, "server") == 0;
+    bool server = is_role(command, "server");
     const char *why = options->queues && options->channels
                           ? "--channels and queues are two things"
                           : mode_check(command->given, mode_of(options));
@@ -391,17 +407,18 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (!command->role) {
             take_role(argument, command, state);
-        } else if (!options->address) {
+        } else if (takes_results(command) && command->result_count < RESULTS_MAX) {
+            command->results[command->result_count++] = argument;
+        } else if (!takes_results(command) && !options->address) {
             options->address = argument;
-        } else if (strcmp(command->role, "compare") == 0 && !command->compared) {
-            command->compared = argument;
         } else {
             argp_usage(state);
         }
         break;
     case ARGP_KEY_END:
-        if (!command->role || (strcmp(command->role, "client") == 0 && !options->address) ||
-            (strcmp(command->role, "compare") == 0 && !command->compared)) {
+        if (!command->role || (is_role(command, "client") && !options->address) ||
+            (is_role(command, "compare") && command->result_count != 2) ||
+            (is_role(command, "plot") && command->result_count == 0)) {
             argp_usage(state);
         }
         check(command, state);
@@ -439,10 +456,13 @@ int main(int argc, char **argv)
     if (!cpus_pin(&options->cpus, 0)) {
         return EXIT_FAILURE;
     }
-    if (strcmp(command.role, "compare") == 0) {
-        return compare_files(options->address, command.compared);
+    if (is_role(&command, "compare")) {
+        return compare_files(command.results[0], command.results[1]);
     }
-    if (strcmp(command.role, "server") == 0) {
+    if (is_role(&command, "plot")) {
+        return plot_files(command.results, command.result_count);
+    }
+    if (is_role(&command, "server")) {
         return options->queues     ? queue_serve(options)
                : options->channels ? channel_serve(options)
                                    : perf_serve(options);

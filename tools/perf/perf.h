@@ -6,8 +6,9 @@
  *   client.c   calls and measures
  *   pace.c     when each call is due, with --rate
  *   team.c     runs several of either in threads
- *   report.c   progress, table, the demo's line; record.c: JSON and CSV of all that is measured
  *   cpus.c     pins threads
+ *   report.c   progress, table, the demo's line
+ *   record.c   JSON and CSV of all that is measured; compare.c and plot.c read it
  *
  * With --channels, it sends messages over channels instead of calls: flow.c, channel_server.c,
  * channel_client.c, channel_report.c. With --write, --read, --send or --atomic, it uses queues: traffic.c, traffic_ops.c,
@@ -131,6 +132,8 @@ int queue_measure(const struct perf_options *options);
 int channel_measure(const struct perf_options *options);
 /* compare.c: prints how two results differ, which --json has written. */
 int compare_files(const char *old_path, const char *new_path);
+/* plot.c: prints a script for gnuplot that draws such results. */
+int plot_files(char *const *paths, size_t count);
 
 void report_progress(const struct perf_options *options, double seconds, uint64_t answered,
                      uint64_t answered_before, double interval);

@@ -42,15 +42,15 @@ static void add_json(const struct queue_row *row)
 {
     double seconds = row->seconds > 0 ? row->seconds : 1;
     json_t *json = json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "bytes",
+        "{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "bytes",
         (json_int_t)row->bytes, "ops", (json_int_t)row->ops, "ops_back", (json_int_t)row->ops_back,
         "seconds", row->seconds, "ops_per_second", (double)row->ops / seconds, "bytes_per_second",
         (double)row->ops * row->bytes / seconds, "bytes_per_second_back",
         (double)row->ops_back * row->bytes / seconds, "doorbells_per_op",
         per(row->doorbells, row->ops), "lost", (json_int_t)row->lost, "wrong",
         (json_int_t)row->wrong, "signaled_wqes_per_op", per(row->signaled_wqes, row->ops),
-        "mean_op_ns", row->ops ? row->seconds * 1e9 / (double)row->ops : 0, "latency_ns",
-        latency_json(row->latency));
+        "mean_op_ns", row->ops ? row->seconds * 1e9 / (double)row->ops : 0);
+    latency_add(json, row->latency);
     record_add(record, json, NULL);
 }
 

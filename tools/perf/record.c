@@ -253,3 +253,31 @@ void record_print(const struct perf_options *options, json_t *record)
     fflush(stdout);
     json_decref(record);
 }
+
+/* ---- What others have printed ----------------------------------------------------------------- */
+
+json_t *record_load(const char *path)
+{
+    json_error_t error;
+    char why[JSON_ERROR_TEXT_LENGTH + 64];
+    json_t *result = json_load_file(path, 0, &error);
+    if (!result) {
+        if (error.line > 0) {
+            snprintf(why, sizeof(why), "line %d: %s", error.line, error.text);
+        } else {
+            snprintf(why, sizeof(why), "%s", error.text);
+        }
+        perf_failed(path, why);
+        return NULL;
+    }
+    const json_t *format = json_object_get(result, "format");
+    if (!json_is_array(json_object_get(result, "results")) || !json_is_integer(format)) {
+        perf_failed(path, "this is no result of copyrpc-perf --json");
+    } else if (json_integer_value(format) != RECORD_FORMAT) {
+        perf_failed(path, "this result has a format that another version of copyrpc-perf reads");
+    } else {
+        return result;
+    }
+    json_decref(result);
+    return NULL;
+}

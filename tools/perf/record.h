@@ -16,5 +16,7 @@ json_t *record_create(const struct perf_options *options, const crpc_context_inf
 void record_add(json_t *record, json_t *row, json_t *more);
 /* Prints the document as the options want it, and frees it. */
 void record_print(const struct perf_options *options, json_t *record);
+/* Returns the document that such a file has; the caller frees it. NULL if it has none, and has printed why. */
+json_t *record_load(const char *path);
 
 #endif

@@ -69,18 +69,19 @@ static void add_json(const struct perf_options *options, const struct perf_resul
 {
     const double rate = (double)result->answered / result->seconds;
     json_t *row = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o}", "bytes",
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o}", "bytes",
         (json_int_t)result->bytes, "reply_bytes", (json_int_t)reply_bytes(options, result->bytes),
         "calls", (json_int_t)result->answered, "lost",
         (json_int_t)(result->sent - result->answered), "wrong", (json_int_t)result->wrong,
         "seconds", result->seconds, "calls_per_second", rate, "bytes_per_second",
         rate * result->bytes, "messages_per_batch", messages_per_batch(result), "held",
         (json_int_t)result->pace.held, "unsent", (json_int_t)result->pace.unsent, "late_most_ns",
-        (json_int_t)result->pace.late_most_ns, "latency_ns", latency_json(result->latency),
-        "per_call", costs_json(result));
+        (json_int_t)result->pace.late_most_ns, "per_call", costs_json(result));
+    latency_add(row, result->latency);
     json_t *more = is_sweep(options) ? NULL : json_copy(row);
     if (more) {
         json_object_del(more, "bytes");
+        json_object_del(more, "latency_histogram"); /* once is enough */
         json_object_set_new(more, "request_bytes", json_integer((json_int_t)result->bytes));
     }
     record_add(record, row, more);

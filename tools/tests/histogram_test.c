@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+#include <zlib.h>
 
 #include "../common/histogram.h"
 
@@ -120,6 +122,123 @@ static void test_what_is_longer_than_the_bins_counts(void **state)
     histogram_destroy(histogram);
 }
 
+static struct histogram *random_histogram(void)
+{
+    struct histogram *histogram = histogram_create();
+    for (uint32_t i = 0; i < VALUES; i++) {
+        histogram_record(histogram, i % 3 ? 3000 + 4 * (random_bits() % 100) : random_ns());
+    }
+    return histogram;
+}
+
+static void test_what_was_encoded_is_decoded(void **state)
+{
+    struct histogram *histogram = random_histogram();
+    char *text = histogram_encode(histogram);
+    struct histogram *decoded = histogram_decode(text);
+    char *again = histogram_encode(decoded);
+    (void)state;
+    assert_string_equal(again, text);
+    assert_int_equal(histogram_count(decoded), VALUES);
+    assert_in_range(histogram_max_ns(decoded), histogram_max_ns(histogram),
+                    histogram_max_ns(histogram) + histogram_max_ns(histogram) / 1000);
+    free(again);
+    free(text);
+    histogram_destroy(decoded);
+    histogram_destroy(histogram);
+}
+
+static void test_half_a_text_is_no_histogram(void **state)
+{
+    struct histogram *histogram = random_histogram();
+    char *text = histogram_encode(histogram);
+    (void)state;
+    assert_null(histogram_decode("no base64"));
+    for (size_t length = strlen(text); length-- > 0;) {
+        text[length] = '\0';
+        assert_null(histogram_decode(text));
+    }
+    free(text);
+    histogram_destroy(histogram);
+}
+
+static void put_base64(char *to, const uint8_t *from, size_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    assert_int_equal(bytes % 3, 0);
+    for (size_t i = 0; i < bytes; i += 3) {
+        uint32_t bits = (uint32_t)from[i] << 16 | (uint32_t)from[i + 1] << 8 | from[i + 2];
+        for (uint32_t k = 0; k < 4; k++) {
+            *to++ = digits[bits >> (18 - 6 * k) & 63];
+        }
+    }
+    *to = '\0';
+}
+
+/* Packs these bytes in place of a histogram's counts. */
+static struct histogram *decode_counts(const uint8_t *counts, uint8_t count_bytes)
+{
+    /* The cookie; how many bytes of counts; offset 0; 3 digits; from 1 to 2^40 - 1; ratio 1.0. */
+    uint8_t plain[1024] = {0x1c, 0x84, 0x93, 0x13, [15] = 3, [23] = 1, [27] = 0xff,
+                           0xff, 0xff, 0xff, 0xff, 0x3f,     0xf0};
+    uint8_t packed[2048] = {0x1c, 0x84, 0x93, 0x14};
+    char text[4096];
+    memcpy(plain + 40, counts, count_bytes);
+    /* So long that base64 needs no padding. */
+    for (uLong plain_bytes = 40 + count_bytes; plain_bytes < sizeof(plain); plain_bytes++) {
+        uLongf bytes = sizeof(packed) - 8;
+        plain[6] = (uint8_t)((plain_bytes - 40) >> 8);
+        plain[7] = (uint8_t)(plain_bytes - 40);
+        assert_int_equal(compress(packed + 8, &bytes, plain, plain_bytes), Z_OK);
+        if (bytes % 3 == 1) {
+            packed[6] = (uint8_t)(bytes >> 8);
+            packed[7] = (uint8_t)bytes;
+            put_base64(text, packed, 8 + bytes);
+            return histogram_decode(text);
+        }
+    }
+    fail();
+    return NULL;
+}
+
+static void test_counts_that_are_too_many_are_refused(void **state)
+{
+    static const uint8_t most[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    static const uint8_t zeros[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe};
+    static const uint8_t half[] = {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+                                   0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe};
+    static const uint8_t few[] = {2, 4};
+    (void)state;
+    struct histogram *decoded = decode_counts(few, sizeof(few));
+    assert_int_equal(histogram_count(decoded), 3);
+    assert_int_equal(histogram_max_ns(decoded), 1);
+    histogram_destroy(decoded);
+    assert_null(decode_counts(most, sizeof(most)));
+    assert_null(decode_counts(zeros, sizeof(zeros)));
+    assert_null(decode_counts(half, sizeof(half)));
+}
+
+static void test_random_counts_are_no_crash(void **state)
+{
+    uint32_t taken = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 2000; i++) {
+        uint8_t counts[200];
+        for (size_t k = 0; k < sizeof(counts); k++) {
+            counts[k] = (uint8_t)(random_bits() & (random_bits() % 8 ? 0x7f : 0xff));
+        }
+        struct histogram *decoded = decode_counts(counts, sizeof(counts));
+        if (decoded) {
+            char *text = histogram_encode(decoded);
+            assert_non_null(text);
+            free(text);
+            histogram_destroy(decoded);
+            taken++;
+        }
+    }
+    assert_in_range(taken, 100, 1900);
+}
+
 /* With counts of one byte and of two, with one zero in a row and with many. */
 static void write_formats(const char *folder)
 {
@@ -154,6 +273,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_empty_is_0),
         cmocka_unit_test(test_a_sum_has_all_of_both),
         cmocka_unit_test(test_what_is_longer_than_the_bins_counts),
+        cmocka_unit_test(test_what_was_encoded_is_decoded),
+        cmocka_unit_test(test_half_a_text_is_no_histogram),
+        cmocka_unit_test(test_counts_that_are_too_many_are_refused),
+        cmocka_unit_test(test_random_counts_are_no_crash),
     };
     const char *seed = getenv("TEST_SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 88172645463325252u;

@@ -41,6 +41,7 @@ check "perf refuses a table of latencies of all sizes" fails_and_says "a log is 
 check "perf says that latencies cannot be written" fails_and_says "cannot write '/none/table': No such" "$perf" client --histogram /none/table 127.0.0.1:1
 check "perf refuses latencies of a server" fails_and_says "is of a client" "$perf" server --histogram table
 check "perf compares two" fails_and_says "usage" "$perf" compare one
+check "perf plots one at least" fails_and_says "usage" "$perf" plot
 check "perf refuses with status 2" bash -c "'$perf' client --rate x 127.0.0.1:1 2> /dev/null; [ \$? = 2 ]"
 check "perf refuses a share above 1024" fails_and_says "no number up to 1024" "$perf" client --channels --split 1025 127.0.0.1:1
 check "perf refuses options of queues for calls" fails_and_says "--inline is of queues (--write, --read, --send, --atomic), not of calls" "$perf" client --inline 8 127.0.0.1:1

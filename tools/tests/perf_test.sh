@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # perf_test.sh PERF: copyrpc-perf of calls on a device: sizes, an open loop beside a closed one, and what it writes: JSON and CSV of all modes,
-# histograms, a comparison. Prints TAP.
+# histograms, a comparison, a picture. Prints TAP.
 . "$(dirname "$0")/queues.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 json_of() { python3 -I -S -c "import json, re; r = json.load(open('$1')); rows = r['results']; assert $2, r"; }
@@ -15,7 +15,7 @@ check "a range of sizes" measure -s 64:1k -n 200 -q 16
 check "is doubled, and each call is right" json "[(row['bytes'], row['reply_bytes'], row['calls']) for row in rows] == [(size, size, 200) for size in (64, 128, 256, 512, 1024)] and $all_right and $in_order"
 check "of several sizes no result stands for all" json "'calls' not in r and 'latency_ns' not in r and r['depth'] == 16"
 check "one size" measure -s 100 -n 300
-check "is a row, and the whole" json "len(rows) == 1 and r['request_bytes'] == rows[0]['bytes'] == 100 and all(r[key] == rows[0][key] for key in rows[0] if key != 'bytes') and r['calls'] == 300"
+check "is a row, and the whole" json "len(rows) == 1 and r['request_bytes'] == rows[0]['bytes'] == 100 and all(r[key] == rows[0][key] for key in rows[0] if key not in ('bytes', 'latency_histogram')) and r['calls'] == 300"
 check "sizes with replies of one size" measure -s 4:16 -r 500 -n 50
 check "have such replies" json "[(row['bytes'], row['reply_bytes']) for row in rows] == [(4, 500), (8, 500), (16, 500)] and $all_right"
 check "all sizes" measure --all -n 50 -q 4
@@ -76,6 +76,8 @@ check "and figures" csv "all(float(row['count_per_second']) > 0 and 0 < int(row[
 version=$("$perf" --version)
 about="(r['format'], r['host'], r['version'], r['device'], r['driver'], r['link_mbps'] > 0, r['numa_node']) == (1, '$(uname -n)', '${version##* }', '$device', '$driver', True, r['numa_node']) and re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ', r['date'])"
 cp "$work/json" "$work/calls.json"
+measure -s 8:32 -n 100
+cp "$work/json" "$work/sizes.json"
 check "the JSON of calls says what ran where, and when" json_of "$work/calls.json" "$about and r['mode'] == 'calls' and r['options']['depth'] == 4 and r['options']['rate'] == 1000"
 for kind in queues channels; do
     "$perf" server --$kind "$address:7479" > "$work/other" 2>&1 &
@@ -132,4 +134,30 @@ check "nor other JSON" fails "this is no result of copyrpc-perf" "$perf" compare
 echo 'a' > "$work/changed.json"
 check "nor what is no JSON" fails "changed.json: line 1: " "$perf" compare "$work/changed.json" "$work/calls.json"
 check "nor what is not there" fails "none.json: unable to open" "$perf" compare "$work/none.json" "$work/calls.json"
+
+# A picture. What gnuplot is told is looked at in any case; that it understands it, where there is gnuplot.
+drawn() { # FILE
+    if command -v gnuplot > /dev/null; then
+        check "gnuplot draws it" bash -c "gnuplot '$1' > '$work/svg' && grep -q '</svg>' '$work/svg'"
+    else
+        skip "gnuplot draws it" "there is no gnuplot"
+    fi
+}
+plot() { "$perf" plot "$@" > "$work/plot"; }
+script() { python3 -I -S -c "
+import json, re
+text = open('$work/plot').read()
+data = {name: [[float(cell) for cell in line.split()] for line in block.splitlines()] for name, block in re.findall(r'^\\\$(\w+) << END\n(.*?)^END\n', text, re.M | re.S)}
+latency = json.load(open('$work/calls.json'))['latency_ns']
+sizes = json.load(open('$work/sizes.json'))['results']
+assert $1, data"; }
+change "row['latency_ns']['p50'] += 0"
+check "latencies over percentiles of two results" plot "$work/calls.json" "$work/changed.json"
+check "end with the longest, and have the median at 2" script "set(data) == {'latency0', 'latency1'} and data['latency0'] == data['latency1'] and abs(data['latency0'][-1][1] * 1000 / latency['max'] - 1) < 0.002 and abs([us for x, us in data['latency0'] if x == 2][0] * 1000 / latency['p50'] - 1) < 0.002"
+drawn "$work/plot"
+check "rates and latencies over sizes" plot "$work/sizes.json"
+check "have a point for each" script "[point[0] for point in data['sizes0']] == [8, 16, 32] and all(abs(point[1] / row['calls_per_second'] - 1) < 1e-4 and abs(point[3] * 1000 / row['latency_ns']['p99'] - 1) < 1e-3 for point, row in zip(data['sizes0'], sizes))"
+drawn "$work/plot"
+change "row['latency_histogram'] = row['latency_histogram'][:-8]"
+check "half a histogram is refused" fails "changed.json: it has no histogram that can be read" "$perf" plot "$work/calls.json" "$work/changed.json"
 plan
