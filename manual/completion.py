@@ -11,6 +11,8 @@ from page import PLACEHOLDER, Option, Page, plain
 HERE = Path(__file__).resolve().parent
 # Kinds of values that completion.sh knows how to list, besides those of which a page has the words.
 LISTED = ("DEVICE", "FILE", "CHECK", "SESSION", "PID", "COMMAND")
+# Other words for them, where a synopsis tells one from another.
+ALSO_CALLED = {"OLD": "FILE", "NEW": "FILE", "RESULT": "FILE"}
 
 
 @dataclass
@@ -28,7 +30,8 @@ class Level:
 
 def kind_in(synopsis: str, kinds: set[str]) -> str:
     """Of a line of a synopsis, or of a command with its arguments."""
-    return next((word for word in PLACEHOLDER.findall(synopsis) if word in kinds), "")
+    words = [ALSO_CALLED.get(word, word) for word in PLACEHOLDER.findall(synopsis)]
+    return next((word for word in words if word in kinds), "")
 
 
 def kinds_of(pages: list[Page]) -> set[str]:
