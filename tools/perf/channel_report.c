@@ -146,13 +146,14 @@ static crpc_context_info context_of(const struct channel_result *result)
 
 static json_t *row_json(const struct perf_options *options, const struct channel_result *result)
 {
-    json_t *row = json_pack(
-        "{s:I, s:I, s:f, s:I, s:I, s:f, s:f}", "bytes", (json_int_t)options->request_bytes,
-        "messages", (json_int_t)result->messages, "seconds", result->seconds, "lost",
-        (json_int_t)(result->reported ? result->sent - result->report.messages : result->sent),
-        "wrong", (json_int_t)(result->wrong + (result->reported ? result->report.wrong : 0)),
-        "messages_per_second", (double)result->messages / result->seconds, "bytes_per_second",
-        (double)result->bytes / result->seconds);
+    const uint64_t lost = result->reported ? result->sent - result->report.messages : result->sent;
+    const uint64_t wrong = result->wrong + (result->reported ? result->report.wrong : 0);
+    json_t *row =
+        json_pack("{s:I, s:I, s:f, s:I, s:I, s:f, s:f}", "bytes",
+                  (json_int_t)options->request_bytes, "messages", (json_int_t)result->messages,
+                  "seconds", result->seconds, "lost", (json_int_t)lost, "wrong", (json_int_t)wrong,
+                  "messages_per_second", (double)result->messages / result->seconds,
+                  "bytes_per_second", (double)result->bytes / result->seconds);
     latency_add(row, result->latency);
     return row;
 }

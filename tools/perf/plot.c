@@ -152,7 +152,10 @@ static int plot(json_t *const *results, char *const *paths, size_t count)
 int plot_files(char *const *paths, size_t count)
 {
     json_t **results = calloc(count, sizeof(*results));
-    int status = results ? EXIT_SUCCESS : perf_failed("no memory", "for the results");
+    int status = EXIT_SUCCESS;
+    if (!results) {
+        return perf_failed("no memory", "for the results");
+    }
     for (size_t i = 0; status == EXIT_SUCCESS && i < count; i++) {
         results[i] = record_load(paths[i]);
         status = results[i] ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -160,7 +163,7 @@ int plot_files(char *const *paths, size_t count)
     if (status == EXIT_SUCCESS) {
         status = plot(results, paths, count);
     }
-    for (size_t i = 0; results && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         json_decref(results[i]);
     }
     free(results);
