@@ -11,6 +11,8 @@ __asm__(
     ".p2align 4\n"
     ".globl dma_copy, dma_load32, dma_store32, dma_store64, dma_fetch_add64, dma_compare_swap64\n"
     ".hidden dma_copy, dma_load32, dma_store32, dma_store64, dma_fetch_add64, dma_compare_swap64\n"
+    ".globl dma_accesses_start, dma_accesses_end, dma_failed\n" /* link-time optimisation puts their uses elsewhere */
+    ".hidden dma_accesses_start, dma_accesses_end, dma_failed\n"
     ".type dma_copy,@function\n"
     ".type dma_load32,@function\n"
     ".type dma_store32,@function\n"
