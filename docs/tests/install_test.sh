@@ -33,8 +33,8 @@ check "nothing else is looked for: no Python, Go or valgrind" bash -c "! grep -E
 library=$(dirname "$(find "$DESTDIR" -name libcopyrpc.so)")
 files() { (cd "$DESTDIR" && find . -type f -o -type l) | sed 's#.*/##' | sort | tr '\n' ' '; }
 version=$(meson introspect --projectinfo build/install | sed 's/.*"version": "\([^"]*\)".*/\1/')
-check "installed are the library, its header, its page and NCCL's plugin, and no test" \
-    test "$(files)" = "copyrpc.7 copyrpc.h copyrpc.pc libcopyrpc.so libcopyrpc.so.0 libcopyrpc.so.$version libnccl-net-copyrpc.so "
+check "installed are the library, its header, its page, what others find it by, and NCCL's plugin, and no test" \
+    test "$(files)" = "copyrpc-config-version.cmake copyrpc-config.cmake copyrpc.7 copyrpc.h copyrpc.pc libcopyrpc.so libcopyrpc.so.0 libcopyrpc.so.$version libnccl-net-copyrpc.so "
 check "the compiler optimised" grep -q -- '-O3' build/install/compile_commands.json
 check "and no warning would have been an error" bash -c "! grep -q -- '-Werror' build/install/compile_commands.json"
 check "pkg-config knows the version" test "$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --modversion copyrpc)" = "$version"
