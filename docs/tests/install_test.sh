@@ -20,7 +20,7 @@ PATH=$(without_root "$work/bin")
 unset PKG_CONFIG_PATH CFLAGS CPPFLAGS LDFLAGS
 export PATH PKG_CONFIG_LIBDIR=$work/rdma-core CC=gcc CXX=/bin/false CMAKE=/bin/false DESTDIR=$work/root
 
-commands() { readme_block "Install it" sh > "$work/commands"; test -s "$work/commands"; }
+commands() { readme_block "Install it" sh 2 > "$work/commands"; test -s "$work/commands"; }
 check "the README says how to install" commands
 built() { sh -e "$work/commands" > "$work/built" 2>&1 || { cat "$work/built"; return 1; }; }
 check "its lines work with rdma-core's two packages alone" built
