@@ -61,6 +61,9 @@ def has(pattern, path):
 said = re.match(r"copyrpc \(([^)]+)\)", (debian / "changelog").read_text()).group(1)
 check("debian/changelog has the header's version", [] if said == version() else [f"{said}, and the header {version()}"])
 
+said = re.search(r"^Version: *(\S+)", (source / "packaging/copyrpc.spec").read_text(), re.M).group(1)
+check("packaging/copyrpc.spec has it, too", [] if said == version() else [f"{said}, and the header {version()}"])
+
 of_map, of_package = set(symbols_of_map()), dict(symbols_of_package())
 check("some symbols are there", [] if len(of_map) > 50 else [str(len(of_map))])
 check("debian/libcopyrpc0.symbols has each symbol of capi/copyrpc.map", sorted(map(str, of_map - of_package.keys())))
