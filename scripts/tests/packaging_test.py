@@ -50,8 +50,9 @@ def patterns():
     """Which package has which installed files, as patterns below /."""
     for file in debian.glob("*.*"):
         if file.suffix in (".install", ".manpages"):
-            for line in file.read_text().split():
-                yield line
+            for line in file.read_text().splitlines():
+                words = line.split()
+                yield from words[:-1] if len(words) > 1 else words  # the last of several is where it goes
 
 
 def has(pattern, path):
