@@ -13,6 +13,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "docs/README"
 smartquotes = False
 nitpicky = True
+nitpick_ignore = [("c:identifier", name) for name in ("int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")]
 language = "en"
 
 # Anchors of headings are those that GitHub makes.

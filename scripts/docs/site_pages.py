@@ -2,6 +2,7 @@
 
 - The front page, docs/README.md, lists the pages below headings. The navigation has the same lists.
 - A link to a source file leads to the page that stage.py has made of it.
+- A name of copyrpc.h in code leads to the reference.
 - A line **C**, **Python** or **Go** is a tab, with its neighbours, and with the blocks of code and the names of files behind it.
 """
 from __future__ import annotations
@@ -10,9 +11,11 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
+import c_reference
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 LABELS = ("C", "Python", "Go")
@@ -53,6 +56,19 @@ class SourceLinks(SphinxTransform):
                 "", *link.children, refdomain="doc", reftarget=document_of(self.env.docname, link["reftarget"]), refdoc=self.env.docname,
                 reftype="myst", refexplicit=True, reftargetid=None)
             link.replace_self(reference)
+
+
+class Names(SphinxTransform):
+    default_priority = 8
+
+    def apply(self, **kwargs: Any) -> None:
+        for code in list(self.document.findall(nodes.literal)):
+            kind = self.config.copyrpc_names.get(code.astext())
+            if kind and isinstance(code.parent, (nodes.paragraph, nodes.emphasis, nodes.strong)):
+                reference = addnodes.pending_xref(
+                    "", nodes.literal(code.astext(), code.astext()), refdomain="c", reftype=kind, reftarget=code.astext(), refdoc=self.env.docname,
+                    refexplicit=True)
+                code.replace_self(reference)
 
 
 class OneTitle(SphinxTransform):
@@ -118,10 +134,17 @@ def front_page(app: Sphinx, error: Exception | None) -> None:
             f'<body><a href="{app.config.root_doc}.html">copyrpc</a></body></html>\n')
 
 
+def read_names(app: Sphinx, config: Config) -> None:
+    config.copyrpc_names = c_reference.kinds_of((app.srcdir / "capi/copyrpc.h").read_text())
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_config_value("copyrpc_names", {}, "", types=[dict])
+    app.connect("config-inited", read_names)
     app.connect("source-read", navigation)
     app.connect("build-finished", front_page)
     app.add_transform(OneTitle)
     app.add_transform(SourceLinks)
     app.add_transform(Tabs)
+    app.add_transform(Names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

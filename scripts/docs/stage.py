@@ -1,11 +1,13 @@
-"""stage.py SOURCE_ROOT FOLDER: brings what the site is made of into FOLDER: the Markdown of the repository at its paths, and beside each
-file that the Markdown links to a page that shows it, so that relative links lead to the same things on the site as in the repository.
+"""stage.py SOURCE_ROOT FOLDER: brings what the site is made of into FOLDER: the Markdown of the repository at its paths, and beside each file that
+it links a page that shows the file, or for copyrpc.h the reference of C. So relative links lead to the same things on the site as in the repository.
 
-What has not changed keeps its time, so that Sphinx does not read it again."""
+What has not changed keeps its time."""
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import c_reference
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".go": "go", ".sh": "bash", ".json": "json"}
@@ -43,7 +45,10 @@ for page in pages:
 for path in sorted(linked):
     text = (root / path).read_text()
     put(path, text)
-    if Path(path).suffix not in PICTURES:
+    if path == "capi/copyrpc.h":
+        fields = set(re.findall(r"^field (\S+)", (root / "capi/abi/layout.txt").read_text(), re.MULTILINE))
+        put(path + ".rst", c_reference.reference_of(text, fields))
+    elif Path(path).suffix not in PICTURES:
         put(path + ".md", page_of(path, text))
 
 for old in folder.rglob("*"):

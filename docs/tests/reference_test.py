@@ -1,0 +1,69 @@
+"""reference_test.py SOURCE_ROOT: the site's reference of C (scripts/docs/c_reference.py) has all of copyrpc.h, and gives each declaration its own
+comment. TAP."""
+
+import re
+import sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+sys.path.insert(0, str(root / "scripts/docs"))
+import c_reference  # noqa: E402
+
+EXAMPLE = """/* The head. */
+#ifndef X_H
+#define CRPC_LEFT 1u  /* of LEFT */
+#define CRPC_RIGHT 2u /* of RIGHT,
+                       * in two lines */
+
+/* Of both. */
+#define CRPC_ONE 3u
+#define CRPC_TWO 4u
+
+/* A struct. */
+typedef struct crpc_thing {
+    uint32_t first; /* of the first */
+    /* Of the second: see CRPC_ONE. */
+    uint8_t second[8];
+} crpc_thing;
+
+/* Does it. Returns CRPC_ONE * 2. */
+CRPC_API int32_t crpc_do(const crpc_thing *thing,
+                         uint32_t count);
+#endif
+"""
+FIELDS = {"crpc_thing.first", "crpc_thing.second"}
+
+
+def refused(header: str, fields: set[str]) -> str:
+    try:
+        c_reference.reference_of(header, fields)
+    except SystemExit as complaint:
+        return str(complaint)
+    return ""
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\\ (?::c:\w+:)?`+([^`]*)`+\\ ", r"\1", text)
+
+
+header = (root / "capi/copyrpc.h").read_text()
+fields = set(re.findall(r"^field (\S+)", (root / "capi/abi/layout.txt").read_text(), re.MULTILINE))
+whole = c_reference.reference_of(header, fields)
+made = plain(c_reference.reference_of(EXAMPLE, FIELDS))
+results = {
+    "all of copyrpc.h is there": whole.count(".. c:function:: ") == header.count("\nCRPC_API ") > 50 and whole.count(".. c:member:: ") > 400,
+    "no mark of a comment is left": "/*" not in whole and "*/" not in whole,
+    "a comment behind a constant is its own": "CRPC_LEFT\n\n   1u: of LEFT\n" in made and "CRPC_RIGHT\n\n   2u: of RIGHT, in two lines\n" in made,
+    "one before several is of all": ".. c:macro:: CRPC_ONE\n             CRPC_TWO\n\n   3u, 4u: Of both.\n" in made,
+    "a member has that behind it or before it": "uint32_t first\n\n      of the first\n" in made
+    and "uint8_t second[8]\n\n      Of the second: see CRPC_ONE.\n" in made,
+    "what is returned is a paragraph": "crpc_do(const crpc_thing *thing, uint32_t count)\n\n   Does it.\n\n   **Returns** CRPC_ONE \\* 2.\n" in made,
+    "names are links": r"\ :c:macro:`CRPC_ONE`\ " in c_reference.reference_of(EXAMPLE, FIELDS),
+    "a declaration of another form is refused": "not understood" in refused(EXAMPLE.replace("#endif", "typedef int crpc_int;\n"), FIELDS),
+    "a member of another form, too": "not understood" in refused(EXAMPLE.replace("uint8_t second[8]", "uint8_t second : 3"), FIELDS),
+    "and a member that is lacking": "crpc_thing.third" in refused(EXAMPLE, FIELDS | {"crpc_thing.third"}),
+}
+print(f"1..{len(results)}")
+for number, (name, good) in enumerate(results.items(), 1):
+    print(f"{'ok' if good else 'not ok'} {number} - {name}")
+sys.exit(0 if all(results.values()) else 1)
