@@ -14,6 +14,7 @@ root_doc = "docs/README"
 smartquotes = False
 nitpicky = True
 nitpick_ignore = [("c:identifier", name) for name in ("int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")]
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of the standard library, and of the package's own modules
 language = "en"
 
 # Anchors of headings are those that GitHub makes.

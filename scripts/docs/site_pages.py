@@ -7,6 +7,7 @@
 """
 from __future__ import annotations
 
+import builtins
 import re
 from pathlib import PurePosixPath
 from typing import Any
@@ -69,6 +70,17 @@ class Names(SphinxTransform):
                     "", nodes.literal(code.astext(), code.astext()), refdomain="c", reftype=kind, reftarget=code.astext(), refdoc=self.env.docname,
                     refexplicit=True)
                 code.replace_self(reference)
+
+
+class Builtins(SphinxTransform):
+    """The type `bytes` is Python's own, and not an attribute of that name."""
+
+    default_priority = 9
+
+    def apply(self, **kwargs: Any) -> None:
+        for reference in list(self.document.findall(addnodes.pending_xref)):
+            if reference["refdomain"] == "py" and hasattr(builtins, reference["reftarget"]):
+                reference.replace_self(reference.children)
 
 
 class OneTitle(SphinxTransform):
@@ -147,4 +159,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(SourceLinks)
     app.add_transform(Tabs)
     app.add_transform(Names)
+    app.add_transform(Builtins)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

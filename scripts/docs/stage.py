@@ -1,5 +1,6 @@
 """stage.py SOURCE_ROOT FOLDER: brings what the site is made of into FOLDER: the Markdown of the repository at its paths, and beside each file that
-it links a page that shows the file, or for copyrpc.h the reference of C. So relative links lead to the same things on the site as in the repository.
+it links a page that shows the file, or for copyrpc.h and the Python package their reference. So relative links lead to the same things on the
+site as in the repository.
 
 What has not changed keeps its time."""
 import re
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import c_reference
+import python_reference
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".go": "go", ".sh": "bash", ".json": "json"}
@@ -48,6 +50,8 @@ for path in sorted(linked):
     if path == "capi/copyrpc.h":
         fields = set(re.findall(r"^field (\S+)", (root / "capi/abi/layout.txt").read_text(), re.MULTILINE))
         put(path + ".rst", c_reference.reference_of(text, fields))
+    elif path == "bindings/python/copyrpc/__init__.py":
+        put(path + ".rst", python_reference.reference_of((root / path).parent, c_reference.kinds_of((root / "capi/copyrpc.h").read_text())))
     elif Path(path).suffix not in PICTURES:
         put(path + ".md", page_of(path, text))
 
