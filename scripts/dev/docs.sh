@@ -2,9 +2,10 @@
 #help
 #help Usage: ./dev docs
 #help
-#help Makes pages of all Markdown of the repository, of the sources to which it links, and of what copyrpc.h says, by Sphinx in the versions of
-#help scripts/docs/requirements.txt, which come from PyPI into build/tools/docs, once. A warning is an error. The site needs no network:
-#help open build/docs/site/index.html in a browser.
+#help Makes pages of all Markdown of the repository, of the sources to which it links, and references of C, Python and Go of what the sources
+#help say, by Sphinx in the versions of scripts/docs/requirements.txt, which come from PyPI into build/tools/docs, once. Needs Go, and no build.
+#help A warning is an error. The site needs no network: open build/docs/site/index.html in a browser.
+setup
 tools=$root/build/tools/docs output=$root/build/docs
 mkdir -p "$tools" "$output/source"
 wanted=$(/usr/bin/python3 --version; cat "$root/scripts/docs/requirements.txt")
@@ -18,8 +19,14 @@ if [ "$(cat "$tools/wanted" 2>/dev/null)" != "$wanted" ]; then
     fi
     printf '%s\n' "$wanted" > "$tools/wanted"
 fi
+go=$(find_go) || die "there is no Go of at least 1.21, which the reference of Go needs"
+. "$root/bindings/go/go_folders.sh"
 export PYTHONDONTWRITEBYTECODE=1
-"$tools/bin/python" "$root/scripts/docs/stage.py" "$root" "$output/source"
+export_go_folders /usr/bin/python3 "$go" "$output"
+(cd "$root/scripts/docs/go_reference" &&
+    GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOPROXY=off "$go" run . "$root/bindings/go" github.com/copyrpc/copyrpc/bindings/go) > "$output/go.md"
+"$tools/bin/python" "$root/scripts/docs/stage.py" "$root" "$output/source" "$output/go.md"
+rm -rf "$output/site" # pages that are no more
 say "making the site"
 DOCS_VERSION=$("$root/scripts/version.sh") "$tools/bin/python" -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -c "$root/scripts/docs" \
     -d "$output/trees" "$output/source" "$output/site" || die "the site has warnings: see above"

@@ -1,6 +1,6 @@
-"""stage.py SOURCE_ROOT FOLDER: brings what the site is made of into FOLDER: the Markdown of the repository at its paths, and beside each file that
-it links a page that shows the file, or for copyrpc.h and the Python package their reference. So relative links lead to the same things on the
-site as in the repository.
+"""stage.py SOURCE_ROOT FOLDER GO_PAGE: brings what the site is made of into FOLDER: the Markdown of the repository at its paths, and beside each
+file that it links a page that shows the file, or for copyrpc.h and the two packages their reference; that of Go is in GO_PAGE. So relative
+links lead to the same things on the site as in the repository.
 
 What has not changed keeps its time."""
 import re
@@ -52,6 +52,8 @@ for path in sorted(linked):
         put(path + ".rst", c_reference.reference_of(text, fields))
     elif path == "bindings/python/copyrpc/__init__.py":
         put(path + ".rst", python_reference.reference_of((root / path).parent, c_reference.kinds_of((root / "capi/copyrpc.h").read_text())))
+    elif path == "bindings/go/copyrpc.go":
+        put(path + ".md", Path(sys.argv[3]).read_text())
     elif Path(path).suffix not in PICTURES:
         put(path + ".md", page_of(path, text))
 

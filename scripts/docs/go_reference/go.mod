@@ -1,0 +1,3 @@
+module github.com/copyrpc/copyrpc/scripts/docs/go_reference
+
+go 1.21
