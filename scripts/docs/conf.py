@@ -12,6 +12,7 @@ extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design", "site_pages"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "docs/README"
 smartquotes = False
+highlight_language = "none"  # of blocks that name none
 nitpicky = True
 nitpick_ignore = [("c:identifier", name) for name in ("int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")]
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of the standard library, and of the package's own modules
