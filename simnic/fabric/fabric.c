@@ -136,6 +136,7 @@ static void take_over(struct fabric *fabric)
         struct fabric_ring *in = &fabric->file->rings[fabric->slot][other];
         uint64_t head = atomic_load_explicit(&in->head, memory_order_acquire);
         atomic_store_explicit(&in->tail, head, memory_order_release);
+        atomic_store_explicit(&in->answered, head, memory_order_release);
         fabric->reader_tail[other] = head;
     }
     atomic_store(&own->asleep, 0);
@@ -398,7 +399,7 @@ bool fabric_unread(struct fabric *fabric, uint32_t slot)
     /* The generation first: another process may take the slot before the next line. */
     uint32_t generation = atomic_load(&fabric->file->slots[slot].generation);
     if (fabric_slot_alive(fabric, slot)) {
-        return atomic_load_explicit(&ring->tail, memory_order_acquire) != head;
+        return atomic_load_explicit(&ring->answered, memory_order_acquire) != head;
     }
     fabric->dead[slot] = generation;
     return false;
@@ -437,6 +438,7 @@ bool fabric_receive(struct fabric *fabric, struct fabric_cursor *cursor, struct 
                      at + bytes <= FABRIC_RING_BYTES && tail + bytes <= head;
         if (!sound || packet->operation == PADDING) {
             fabric->reader_tail[slot] = sound ? tail + bytes : head;
+            fabric->to_answer |= 1ull << slot;
             atomic_store_explicit(&ring->tail, fabric->reader_tail[slot], memory_order_release);
             continue;
         }
@@ -452,6 +454,7 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
 {
     struct fabric_ring *ring = &fabric->file->rings[fabric->slot][cursor->slot];
     fabric->reader_tail[cursor->slot] = cursor->next_tail;
+    fabric->to_answer |= 1ull << cursor->slot;
     atomic_store_explicit(&ring->tail, cursor->next_tail, memory_order_release);
     /* A writer that found no room is woken when there is room for many packets. If it was not
      * asleep yet, it looks again by itself soon. */
@@ -462,6 +465,15 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor)
     if (head - cursor->next_tail <= FABRIC_RING_BYTES / 2) {
         atomic_store_explicit(&ring->blocked, 0, memory_order_seq_cst);
         fabric->to_wake |= 1ull << cursor->slot;
+    }
+}
+
+void fabric_answered(struct fabric *fabric)
+{
+    for (; fabric->to_answer; fabric->to_answer &= fabric->to_answer - 1) {
+        const uint32_t slot = (uint32_t)__builtin_ctzll(fabric->to_answer);
+        atomic_store_explicit(&fabric->file->rings[fabric->slot][slot].answered,
+                              fabric->reader_tail[slot], memory_order_release);
     }
 }
 

@@ -51,6 +51,7 @@ struct fabric {
     uint64_t ring_head[FABRIC_SLOTS];      /* our own copies of indices */
     uint64_t ring_tail_seen[FABRIC_SLOTS]; /* how far the reader was when last looked */
     uint64_t reader_tail[FABRIC_SLOTS];
+    uint64_t to_answer; /* bit s: slot s has sent what is read and not answered yet */
     uint32_t full_slot; /* to which the last reservation that failed was, or FABRIC_SLOTS + the rail
                            whose port was not ready */
     struct fabric_delayed scratch; /* where a packet is written whose fate fabric_commit decides */
@@ -102,7 +103,10 @@ void fabric_consume(struct fabric *fabric, struct fabric_cursor *cursor);
 /* Ends a series before fabric_receive has returned false. What is left comes in the next series. */
 void fabric_receive_stop(struct fabric *fabric, struct fabric_cursor *cursor);
 
-/* Returns whether a living process has not yet read something that was sent to its slot. Looks at
+/* What was received is answered, as far as it can be now: whoever waits for it from now on waits for what was lost. */
+void fabric_answered(struct fabric *fabric);
+
+/* Returns whether a living process has not yet read and answered something that was sent to its slot. Looks at
  * /proc. */
 bool fabric_unread(struct fabric *fabric, uint32_t slot);
 

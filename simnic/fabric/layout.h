@@ -48,6 +48,8 @@ struct fabric_ring {
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t head; /* bytes ever written; the writer's */
     _Atomic uint32_t blocked; /* 1: the writer waits for room, and wants to be woken */
     _Alignas(FABRIC_LINE_BYTES) _Atomic uint64_t tail; /* bytes ever read; the reader's */
+    _Atomic uint64_t
+        answered; /* of these, those whose packets the reader has done with; its own, too */
     _Alignas(4096) uint8_t bytes[FABRIC_RING_BYTES];
 };
 

@@ -344,9 +344,11 @@ void completer_timeout(struct nic *nic, struct queue_pair *qp)
         requester_look_at_peer(nic, qp);
         return;
     }
-    /* What the peer's NIC has not looked at is not lost: its process had no processor. A real NIC
-     * never waits for one, so this must not cost a retry. */
-    bool late = fabric_unread(nic->fabric, qpn_slot(qp->attributes.destination_qpn));
+    /* What the peer's NIC has not looked at, or not answered yet, is not lost, nor is an answer that has
+     * come: one of the two processes had no processor. A real NIC never waits for one, so this must not cost a retry. */
+    const uint32_t peer = qpn_slot(qp->attributes.destination_qpn);
+    bool late = fabric_unread(nic->fabric, peer) ||
+                !fabric_has_read(nic->fabric, peer, fabric_written(nic->fabric, peer));
     qp->statistics->timeouts += !late;
     if (!late) {
         try_again(nic, qp);

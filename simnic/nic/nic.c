@@ -318,6 +318,7 @@ bool nic_run(struct nic *nic, uint64_t now_ns)
     any |= give_requests(nic);
     any |= receive(nic);
     any |= give_answers(nic);
+    fabric_answered(nic->fabric);
     run_timers(nic);
     if (!list_empty(&nic->holding) && !nic_has_quirk(nic, QUIRK_COMPRESSED_ALONE)) {
         compression_flush_all(nic);

@@ -146,6 +146,27 @@ static void test_full_ring(void **state)
     assert_int_equal(atomic_load(&ring->head), head);
 }
 
+/* What a process has read is still its to answer: it may get no processor in between. */
+static void test_unread(void **state)
+{
+    struct world *world = *state;
+    struct fabric *fabric = world->fabric;
+    struct fabric_cursor cursor;
+    struct packet packet = {.operation = PACKET_SEND_ONLY};
+    const uint8_t *payload;
+    assert_false(fabric_unread(fabric, fabric->slot));
+    assert_non_null(fabric_reserve(fabric, fabric->slot, &packet));
+    fabric_commit(fabric, fabric->slot, &packet);
+    assert_true(fabric_unread(fabric, fabric->slot));
+    fabric_receive_start(fabric, &cursor);
+    assert_true(fabric_receive(fabric, &cursor, &packet, &payload));
+    fabric_consume(fabric, &cursor);
+    assert_false(fabric_receive(fabric, &cursor, &packet, &payload));
+    assert_true(fabric_unread(fabric, fabric->slot));
+    fabric_answered(fabric);
+    assert_false(fabric_unread(fabric, fabric->slot));
+}
+
 /* A process that ends has sent what is on its way, and nothing more than the ring takes. */
 static void test_end_of_wires(void **state)
 {
@@ -299,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unread, setup, teardown),
         cmocka_unit_test_setup_teardown(test_end_of_wires, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newcomer_in_a_dead_ones_slot, setup, teardown),
