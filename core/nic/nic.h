@@ -2,9 +2,9 @@
  * connecting queue pairs, posting, polling, arming. A driver (verbs, mlx5, or memory for tests)
  * fills in struct nic_operations.
  *
- * Only one thread at a time may use a nic and its queue pairs. Two exceptions: on a nic with rdma_cm,
- * threads of cm may at the same time register memory, and connect queue pairs, of which each belongs
- * to its thread until then. Every function with "post", "ring",
+ * Only one thread at a time may use a nic and its queue pairs. Exceptions: on a nic with rdma_cm,
+ * threads of cm may at the same time register memory, make and destroy windows, and make, connect and unmake queue pairs
+ * (queue_pair_make, _connect, _settle, _unmake), of which each belongs to its thread until then. Every function with "post", "ring",
  * "poll" or "refill" in its name belongs to the data path: it allocates no memory, takes no lock
  * and makes no system call of its own.
  *
@@ -345,6 +345,26 @@ struct nic_operations {
     int32_t (*queue_pair_create_dynamic)(struct nic *nic, struct nic_domain *domain, void *owner,
                                          uint64_t access_key, struct nic_queue_pair **queue_pair,
                                          crpc_error *error);
+    /* The three steps of queue_pair_create_deep, for who has the slow one done beside polls of the nic. `begin` and `adopt` make no
+     * system call. From `begin` to `adopt`, and after an error of either of the others, nothing may be done with the queue pair but
+     * the next step, or queue_pair_destroy. */
+    /* Checks for room, and reserves it. */
+    int32_t (*queue_pair_begin)(struct nic *nic, void *owner, uint32_t depth, uint32_t receives,
+                                struct nic_queue_pair **queue_pair, crpc_error *error);
+    /* Makes what the device has of it. In any thread; it uses nothing of the nic that changes. */
+    int32_t (*queue_pair_make)(struct nic_queue_pair *queue_pair, struct nic_domain *domain,
+                               crpc_error *error);
+    /* From now on it is as others are, and has a number. */
+    int32_t (*queue_pair_adopt)(struct nic_queue_pair *queue_pair, crpc_error *error);
+    /* The steps before queue_pair_destroy, in this order, for who has the slow ones done beside polls, of a queue pair that has failed,
+     * or was not adopted. Nothing else is done with it from the first of them on, but polls may still give completions of
+     * it. queue_pair_destroy then makes no system call; it can come after any of them. */
+    /* Waits until the device has given back what it holds of an SRQ's receives: at most 100 ms. In any thread. */
+    void (*queue_pair_settle)(struct nic_queue_pair *queue_pair);
+    /* Discards what has completed. */
+    void (*queue_pair_drop)(struct nic_queue_pair *queue_pair);
+    /* Destroys what the device has of it, whose number may be used again from then on. In any thread. */
+    void (*queue_pair_unmake)(struct nic_queue_pair *queue_pair);
     /* Discards everything that was posted. No completion of it is polled afterwards, even if the
      * number is used again. */
     void (*queue_pair_destroy)(struct nic_queue_pair *queue_pair);

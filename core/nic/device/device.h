@@ -42,7 +42,7 @@ struct device_nic {
     uint32_t queue_turn;        /* the next poll of queues begins with this table in its order */
     _Atomic bool watched;       /* core/cm's thread takes the device's events */
     _Atomic bool says_last_wqe; /* it has said so once, of any queue pair: last_wqe.c */
-    uint32_t last_wqe_waits;    /* for one of which it has not in time */
+    _Atomic uint32_t last_wqe_waits; /* for one of which it has not in time */
 };
 
 struct device_domain {
@@ -55,6 +55,9 @@ struct device_queue_pair {
     struct ibv_qp *qp;
     uint32_t packet_sequence_number;
     _Atomic bool last_wqe_reached; /* it holds no receives of an SRQ any more: last_wqe.c */
+    bool adopted;                  /* it is in by_number */
+    bool settled;                  /* that was waited for, ... */
+    bool last_wqe_missed;          /* ... in vain */
     bool atomics;                  /* the peer may use them, on memory that has the right */
     uint32_t withheld; /* CRPC_ACCESS_REMOTE_*: what it may not do, whatever right the memory has */
 };
@@ -165,10 +168,12 @@ void device_close(struct device_nic *nic);
 /* Fills *error: a queue of this depth could not be created, for the reason in errno. */
 int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t depth,
                             crpc_error *error);
-/* Initialises the common part of a new queue pair, and adds it to by_number. Returns false if there
- * is no memory. */
-bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
-                            void *owner, struct ibv_qp *qp);
+/* The common part of the three steps of making a queue pair. The second is for any thread. The third adds it to by_number, and
+ * returns false if there is no memory. */
+void device_queue_pair_begin(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                             void *owner, uint32_t depth);
+void device_queue_pair_made(struct device_queue_pair *queue_pair, struct ibv_qp *qp);
+bool device_queue_pair_adopt(struct device_nic *nic, struct device_queue_pair *queue_pair);
 /* Does the same for the queue pair of a queue, which is its owner, in queues_by_number. Moves it to INIT:
  * it can have receives before it is connected. Events of the queue pair of a TM-SRQ's commands are for
  * nobody: it has no ibv_qp.qp_context, as that which libmlx5 hides. Returns an errno value. */
@@ -182,7 +187,7 @@ int device_dct_init(struct device_nic *nic, struct device_queue_pair *queue_pair
 void device_renew_sequence_number(struct device_queue_pair *queue_pair);
 void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
 /* Removes it from by_number, and its WQEs from send_outstanding. */
-void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair);
+void device_queue_pair_forget(struct device_nic *nic, struct nic_queue_pair *queue_pair);
 
 /* events.c: returns the queue of the channel's next event, or NULL if there is none. */
 struct ibv_cq *device_next_event(struct device_nic *nic);
@@ -210,8 +215,12 @@ static inline void device_last_wqe_reached(struct ibv_qp *qp)
 
 /* Waits until a queue pair in the error state has given back what receives it holds: then their completions are in its completion
  * queue. For at most 100 ms; not at all if it has not been connected, if nobody watches the device, or if the nic is about
- * to be closed. If that was not enough, counts it in base.last_wqes_missed, and tells base.log of the first. */
+ * to be closed. In any thread. */
 void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair);
+/* The operation of nic.h: does so once, if it was adopted. */
+void device_queue_pair_settle(struct nic_queue_pair *base);
+/* If that was not enough, counts it in base.last_wqes_missed, and tells base.log of the first. In the thread that uses the nic. */
+void device_note_last_wqe(const struct device_queue_pair *queue_pair);
 
 /* domain.c */
 int32_t device_domain_create(struct nic *nic, struct nic_domain **domain, crpc_error *error);

@@ -30,8 +30,8 @@ static bool may_hold_receives(const struct device_nic *nic,
 /* Whether somebody will tell. */
 static bool worth_waiting(struct device_nic *nic)
 {
-    return atomic_load(&nic->watched) &&
-           (atomic_load(&nic->says_last_wqe) || nic->last_wqe_waits < LAST_WQE_MISSES_MAX);
+    return atomic_load(&nic->watched) && (atomic_load(&nic->says_last_wqe) ||
+                                          atomic_load(&nic->last_wqe_waits) < LAST_WQE_MISSES_MAX);
 }
 
 /* Returns whether it has been told. */
@@ -40,7 +40,7 @@ static bool wait_for_it(struct device_nic *nic, struct device_queue_pair *queue_
     const uint64_t end_ns = clock_now_ns() + LAST_WQE_WAIT_MS * UINT64_C(1000000);
     while (!atomic_load(&queue_pair->last_wqe_reached)) {
         if (clock_now_ns() >= end_ns) {
-            nic->last_wqe_waits++;
+            atomic_fetch_add(&nic->last_wqe_waits, 1);
             return false;
         }
         nanosleep(&(struct timespec){.tv_nsec = LAST_WQE_LOOK_NS}, NULL);
@@ -48,23 +48,32 @@ static bool wait_for_it(struct device_nic *nic, struct device_queue_pair *queue_
     return true;
 }
 
-/* Where nobody watches the device, whose log says that, this is told of the first as well. */
-static void note_missed(struct nic *nic, const struct nic_queue_pair *queue_pair)
+void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair)
 {
-    if (nic->last_wqes_missed++ == 0 && nic->log) {
+    queue_pair->last_wqe_missed = may_hold_receives(nic, queue_pair) &&
+                                  !atomic_load(&queue_pair->last_wqe_reached) &&
+                                  !(worth_waiting(nic) && wait_for_it(nic, queue_pair));
+}
+
+void device_queue_pair_settle(struct nic_queue_pair *base)
+{
+    struct device_queue_pair *queue_pair = to_device_queue_pair(base);
+    if (queue_pair->adopted && !queue_pair->settled) {
+        device_await_last_wqe(to_device_nic(base->nic), queue_pair);
+        queue_pair->settled = true;
+    }
+}
+
+/* Where nobody watches the device, whose log says that, this is told of the first as well. */
+void device_note_last_wqe(const struct device_queue_pair *queue_pair)
+{
+    struct nic *nic = queue_pair->base.nic;
+    if (queue_pair->last_wqe_missed && nic->last_wqes_missed++ == 0 && nic->log) {
         log_write(
             nic->log, CRPC_LOG_WARNING,
             "%s did not say LAST_WQE_REACHED of queue pair 0x%06x, which may have taken shared "
             "receives with it; last_wqes_missed counts these. If peers wait for receives one "
             "day, close the context and open a new one",
-            nic->device, queue_pair->number);
-    }
-}
-
-void device_await_last_wqe(struct device_nic *nic, struct device_queue_pair *queue_pair)
-{
-    if (may_hold_receives(nic, queue_pair) && !atomic_load(&queue_pair->last_wqe_reached) &&
-        !(worth_waiting(nic) && wait_for_it(nic, queue_pair))) {
-        note_missed(&nic->base, &queue_pair->base);
+            nic->device, queue_pair->base.number);
     }
 }

@@ -278,28 +278,38 @@ void device_renew_sequence_number(struct device_queue_pair *queue_pair)
     queue_pair->packet_sequence_number = random_sequence_number();
 }
 
-static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair *queue_pair,
-                                void *owner, struct ibv_qp *qp)
+void device_queue_pair_begin(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                             void *owner, uint32_t depth)
 {
     queue_pair->base.operations = nic->base.operations;
     queue_pair->base.nic = &nic->base;
     queue_pair->base.owner = owner;
+    queue_pair->base.depth = depth;
+}
+
+void device_queue_pair_made(struct device_queue_pair *queue_pair, struct ibv_qp *qp)
+{
     queue_pair->base.number = qp->qp_num;
-    queue_pair->base.depth = nic->base.send_depth;
     queue_pair->qp = qp;
     qp->qp_context = queue_pair; /* core/cm tells of its events */
     device_renew_sequence_number(queue_pair);
 }
 
-bool device_queue_pair_init(struct device_nic *nic, struct device_queue_pair *queue_pair,
-                            void *owner, struct ibv_qp *qp)
+bool device_queue_pair_adopt(struct device_nic *nic, struct device_queue_pair *queue_pair)
 {
-    describe_queue_pair(nic, queue_pair, owner, qp);
-    if (!table_set(&nic->by_number, qp->qp_num, &queue_pair->base)) {
+    if (!table_set(&nic->by_number, queue_pair->base.number, &queue_pair->base)) {
         return false;
     }
+    queue_pair->adopted = true;
     nic->queue_pairs++;
     return true;
+}
+
+static void describe_queue_pair(struct device_nic *nic, struct device_queue_pair *queue_pair,
+                                void *owner, struct ibv_qp *qp)
+{
+    device_queue_pair_begin(nic, queue_pair, owner, nic->base.send_depth);
+    device_queue_pair_made(queue_pair, qp);
 }
 
 int device_dct_init(struct device_nic *nic, struct device_queue_pair *queue_pair, void *owner,
@@ -347,8 +357,9 @@ void device_queue_forget(struct device_nic *nic, const struct nic_queue_pair *qu
     table_clear(&nic->queues_by_number, queue_pair->number);
 }
 
-void device_queue_pair_forget(struct device_nic *nic, const struct nic_queue_pair *queue_pair)
+void device_queue_pair_forget(struct device_nic *nic, struct nic_queue_pair *queue_pair)
 {
+    to_device_queue_pair(queue_pair)->adopted = false;
     nic->send_outstanding -= queue_pair->posted - queue_pair->completed;
     nic->queue_pairs--;
     table_clear(&nic->by_number, queue_pair->number);

@@ -16,6 +16,9 @@ static struct memory_fabric *default_fabric;
     .window_create = memory_window_create, .window_destroy = memory_window_destroy,                \
     .queue_pair_create = memory_queue_pair_create,                                                 \
     .queue_pair_create_deep = memory_queue_pair_create_deep,                                       \
+    .queue_pair_begin = memory_queue_pair_begin, .queue_pair_make = memory_queue_pair_make,        \
+    .queue_pair_adopt = memory_queue_pair_adopt, .queue_pair_settle = memory_queue_pair_settle,    \
+    .queue_pair_drop = memory_queue_pair_drop, .queue_pair_unmake = memory_queue_pair_unmake,      \
     .queue_pair_create_dynamic = memory_queue_pair_create_dynamic,                                 \
     .queue_pair_destroy = memory_queue_pair_destroy,                                               \
     .queue_pair_address = memory_queue_pair_address,                                               \

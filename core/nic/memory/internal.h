@@ -231,10 +231,18 @@ bool memory_window_invalidate(const struct memory_queue_pair *queue_pair, uint32
 uint32_t memory_windows_bound(const struct memory_queue_pair *queue_pair);
 
 /* queue_pair.c. */
-/* With a send queue of `depth` WQEs, of which each has room for so much payload. */
-int32_t memory_queue_pair_make(struct nic *nic, struct nic_domain *domain, void *owner,
-                               uint32_t depth, uint32_t inline_bytes,
-                               struct nic_queue_pair **queue_pair, crpc_error *error);
+/* That of a queue with user data. With a send queue of `depth` WQEs, of which each has room for so much payload. */
+int32_t memory_queue_pair_of_queue(struct nic *nic, struct nic_domain *domain, void *owner,
+                                   uint32_t depth, uint32_t inline_bytes,
+                                   struct nic_queue_pair **queue_pair, crpc_error *error);
+int32_t memory_queue_pair_begin(struct nic *nic, void *owner, uint32_t depth, uint32_t receives,
+                                struct nic_queue_pair **queue_pair, crpc_error *error);
+int32_t memory_queue_pair_make(struct nic_queue_pair *queue_pair, struct nic_domain *domain,
+                               crpc_error *error);
+int32_t memory_queue_pair_adopt(struct nic_queue_pair *queue_pair, crpc_error *error);
+void memory_queue_pair_settle(struct nic_queue_pair *queue_pair);
+void memory_queue_pair_drop(struct nic_queue_pair *queue_pair);
+void memory_queue_pair_unmake(struct nic_queue_pair *queue_pair);
 int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
                                  uint32_t receives, struct nic_queue_pair **queue_pair,
                                  crpc_error *error);

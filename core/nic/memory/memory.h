@@ -157,10 +157,13 @@ struct memory_fabric_counters {
     uint64_t datagrams;    /* that have arrived */
     uint64_t datagrams_lost;
     uint64_t queue_pairs; /* alive now */
-    uint64_t regions;     /* alive now, and windows */
-    uint64_t domains;     /* alive now, without the nics' own */
-    uint64_t targets;     /* alive now */
-    uint64_t nics;        /* open now */
+    /* Queue pairs and windows ever made, and destroyed, each of which takes a device a system call. Tries count. */
+    uint64_t made;
+    uint64_t unmade;
+    uint64_t regions; /* alive now, and windows */
+    uint64_t domains; /* alive now, without the nics' own */
+    uint64_t targets; /* alive now */
+    uint64_t nics;    /* open now */
 };
 
 struct nic_queue;

@@ -272,6 +272,9 @@ void memory_nic_free(struct memory_nic *nic)
     while (nic->queue_pairs) {
         memory_queue_pair_destroy(&nic->queue_pairs->base);
     }
+    while (nic->unmade) {
+        memory_queue_pair_destroy(&nic->unmade->base);
+    }
     while (nic->targets) {
         memory_target_free(nic, nic->targets);
     }
@@ -301,6 +304,9 @@ void memory_close(struct nic *base)
     uint64_t left = regions_count(nic);
 
     for (const struct memory_queue_pair *each = nic->queue_pairs; each; each = each->next) {
+        left++;
+    }
+    for (const struct memory_queue_pair *each = nic->unmade; each; each = each->next) {
         left++;
     }
     for (const struct memory_domain *each = nic->domains; each; each = each->next) {

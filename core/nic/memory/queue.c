@@ -29,8 +29,8 @@ static int32_t make_pair(struct memory_queue *queue, struct nic_domain *domain, 
 {
     struct nic_queue *base = &queue->base;
     const uint32_t depth = base->sends.entries ? base->sends.mask + 1 : 1;
-    int32_t status = memory_queue_pair_make(base->nic, domain, base, depth, base->inline_bytes,
-                                            &base->pair, error);
+    int32_t status = memory_queue_pair_of_queue(base->nic, domain, base, depth, base->inline_bytes,
+                                                &base->pair, error);
 
     if (status != CRPC_OK) {
         return status;

@@ -37,9 +37,81 @@ int32_t memory_queue_pair_create_deep(struct nic *base, struct nic_domain *domai
                                       uint32_t depth, uint32_t receives,
                                       struct nic_queue_pair **created, crpc_error *error)
 {
+    struct nic_queue_pair *queue_pair;
+    int32_t status = memory_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
+
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = memory_queue_pair_make(queue_pair, domain, error);
+    if (status == CRPC_OK) {
+        status = memory_queue_pair_adopt(queue_pair, error);
+    }
+    if (status != CRPC_OK) {
+        memory_queue_pair_destroy(queue_pair);
+        return status;
+    }
+    *created = queue_pair;
+    return CRPC_OK;
+}
+
+static struct memory_queue_pair *begin(struct nic *base, void *owner, uint32_t depth)
+{
+    struct memory_nic *nic = memory_nic(base);
+    struct memory_queue_pair *queue_pair = memory_allocate(1, sizeof(*queue_pair));
+
+    queue_pair->nic = nic;
+    queue_pair->fabric = nic->fabric;
+    queue_pair->base.operations = base->operations;
+    queue_pair->base.nic = base;
+    queue_pair->base.owner = owner;
+    queue_pair->base.depth = depth;
+    queue_pair->arrivals_end = &queue_pair->arrivals;
+    queue_pair->active_index = NOT_ACTIVE;
+    return queue_pair;
+}
+
+/* From now on packets find it. */
+static int32_t make(struct memory_queue_pair *queue_pair, struct nic_domain *domain,
+                    uint32_t inline_bytes, crpc_error *error)
+{
+    struct memory_nic *nic = queue_pair->nic;
+    struct memory_fabric *fabric = nic->fabric;
+    uint32_t number;
+    int32_t status;
+
+    memory_require(!queue_pair->made, "queue pair %u is made twice", queue_pair->base.number);
+    fabric->counters.made++;
+    if (memory_planned_failure(fabric, MEMORY_FAIL_CREATE, &status, error)) {
+        return status;
+    }
+    number = memory_number_take(fabric);
+    if (number == 0) {
+        return error_set(error, CRPC_E_NO_RESOURCE, 0, "%s has no more than %u queue pairs",
+                         nic->base.device, fabric->options.queue_pairs_max);
+    }
+    queue_pair->made = true;
+    queue_pair->domain = memory_domain_use(&nic->base, domain);
+    queue_pair->own = queue_pair->domain;
+    queue_pair->base.number = number;
+    queue_pair->identity =
+        memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
+    queue_pair->cut = nic->cut;
+    memory_queue_pair_update(queue_pair);
+    wqes_create(queue_pair, inline_bytes);
+    queue_pair->next = nic->queue_pairs;
+    nic->queue_pairs = queue_pair;
+    fabric->by_number[number % NUMBER_SLOTS] = queue_pair;
+    fabric->counters.queue_pairs++;
+    return CRPC_OK;
+}
+
+int32_t memory_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
+                                struct nic_queue_pair **begun, crpc_error *error)
+{
     struct memory_nic *nic = memory_nic(base);
     const uint32_t own = base->receive_queue_max ? nic_receive_queue_depth(receives) : 0;
-    int32_t status;
+    struct memory_queue_pair *queue_pair;
 
     memory_require(depth >= base->send_depth && depth <= NIC_SEND_DEPTH_MAX,
                    "a send queue of %u, %s has %u", depth, base->device, base->send_depth);
@@ -47,57 +119,50 @@ int32_t memory_queue_pair_create_deep(struct nic *base, struct nic_domain *domai
         return error_set(error, CRPC_E_NO_RESOURCE, 0,
                          "%s has no SRQ, and no room for a receive queue of %u", base->device, own);
     }
-    status =
-        memory_queue_pair_make(base, domain, owner, depth, base->inline_bytes_max, created, error);
-    if (status == CRPC_OK) {
-        struct memory_queue_pair *queue_pair = memory_queue_pair(*created);
-        queue_pair->receive_depth = queue_pair->receives = queue_pair->receives_posted = own;
-        nic->receives_given += own;
-        base->receive_wqes += own;
-    }
-    return status;
+    queue_pair = begin(base, owner, depth);
+    queue_pair->receive_depth = own;
+    nic->receives_given += own;
+    *begun = &queue_pair->base;
+    return CRPC_OK;
 }
 
-int32_t memory_queue_pair_make(struct nic *base, struct nic_domain *domain, void *owner,
-                               uint32_t depth, uint32_t inline_bytes,
-                               struct nic_queue_pair **created, crpc_error *error)
+int32_t memory_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                               crpc_error *error)
 {
-    struct memory_nic *nic = memory_nic(base);
-    struct memory_fabric *fabric = nic->fabric;
-    struct memory_queue_pair *queue_pair;
-    uint32_t number;
-    int32_t status;
+    return make(memory_queue_pair(base), domain, base->nic->inline_bytes_max, error);
+}
 
-    if (memory_planned_failure(fabric, MEMORY_FAIL_CREATE, &status, error)) {
+int32_t memory_queue_pair_adopt(struct nic_queue_pair *base, crpc_error *error)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
+    struct memory_queue_pair *each;
+
+    (void)error;
+    memory_require(queue_pair->made && !queue_pair->adopted, "a queue pair is adopted that was %s",
+                   queue_pair->made ? "before" : "not made");
+    for (each = queue_pair->nic->unmade; each; each = each->next) {
+        if (each->base.number == base->number) { /* nothing of it is taken for this one's */
+            memory_completions_forget(each);
+        }
+    }
+    queue_pair->adopted = true;
+    queue_pair->receives = queue_pair->receives_posted = queue_pair->receive_depth;
+    base->nic->receive_wqes += queue_pair->receive_depth;
+    return CRPC_OK;
+}
+
+int32_t memory_queue_pair_of_queue(struct nic *base, struct nic_domain *domain, void *owner,
+                                   uint32_t depth, uint32_t inline_bytes,
+                                   struct nic_queue_pair **created, crpc_error *error)
+{
+    struct memory_queue_pair *queue_pair = begin(base, owner, depth);
+    const int32_t status = make(queue_pair, domain, inline_bytes, error);
+
+    if (status != CRPC_OK) {
+        memory_queue_pair_destroy(&queue_pair->base);
         return status;
     }
-    number = memory_number_take(fabric);
-    if (number == 0) {
-        return error_set(error, CRPC_E_NO_RESOURCE, 0, "%s has no more than %u queue pairs",
-                         base->device, fabric->options.queue_pairs_max);
-    }
-
-    queue_pair = memory_allocate(1, sizeof(*queue_pair));
-    queue_pair->nic = nic;
-    queue_pair->fabric = fabric;
-    queue_pair->domain = memory_domain_use(base, domain);
-    queue_pair->own = queue_pair->domain;
-    queue_pair->base.operations = base->operations;
-    queue_pair->base.nic = base;
-    queue_pair->base.owner = owner;
-    queue_pair->base.number = number;
-    queue_pair->base.depth = depth;
-    queue_pair->identity =
-        memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
-    queue_pair->cut = nic->cut;
-    queue_pair->arrivals_end = &queue_pair->arrivals;
-    queue_pair->active_index = NOT_ACTIVE;
-    memory_queue_pair_update(queue_pair);
-    wqes_create(queue_pair, inline_bytes);
-    queue_pair->next = nic->queue_pairs;
-    nic->queue_pairs = queue_pair;
-    fabric->by_number[number % NUMBER_SLOTS] = queue_pair;
-    fabric->counters.queue_pairs++;
+    queue_pair->adopted = true;
     *created = &queue_pair->base;
     return CRPC_OK;
 }
@@ -142,30 +207,81 @@ static void leave_initiators(struct memory_queue_pair *queue_pair)
     }
 }
 
-void memory_queue_pair_destroy(struct nic_queue_pair *base)
+static void list_out(struct memory_queue_pair **link, struct memory_queue_pair *queue_pair)
 {
-    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
-    struct memory_queue_pair **link = &queue_pair->nic->queue_pairs;
-    struct memory_fabric *fabric = queue_pair->fabric;
-
-    memory_require(memory_windows_bound(queue_pair) == 0,
-                   "queue pair %u is destroyed, and %u windows are bound to it", base->number,
-                   memory_windows_bound(queue_pair));
-    leave_initiators(queue_pair);
-    memory_completions_forget(queue_pair);
-    queue_pair->nic->receives_given -= queue_pair->receive_depth;
-    memory_active_remove(queue_pair);
-    for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
-        memory_payload_free(&queue_pair->wqes[i]);
-    }
     while (*link != queue_pair) {
         link = &(*link)->next;
     }
     *link = queue_pair->next;
-    fabric->by_number[base->number % NUMBER_SLOTS] = NULL;
-    memory_number_give_back(fabric, base->number);
+}
+
+static void require_failed(const struct memory_queue_pair *queue_pair, const char *what)
+{
+    memory_require(!queue_pair->adopted || queue_pair->base.failed,
+                   "queue pair %u is to %s, and has not failed", queue_pair->base.number, what);
+}
+
+void memory_queue_pair_settle(struct nic_queue_pair *base)
+{
+    require_failed(memory_queue_pair(base), "settle");
+}
+
+void memory_queue_pair_drop(struct nic_queue_pair *base)
+{
+    require_failed(memory_queue_pair(base), "drop its completions");
+    if (memory_queue_pair(base)->adopted) {
+        memory_completions_forget(memory_queue_pair(base));
+    }
+}
+
+/* What has completed stays. */
+static void unmake(struct memory_queue_pair *queue_pair)
+{
+    const uint32_t number = queue_pair->base.number;
+    struct memory_fabric *fabric = queue_pair->fabric;
+
+    memory_require(memory_windows_bound(queue_pair) == 0,
+                   "queue pair %u is destroyed, and %u windows are bound to it", number,
+                   memory_windows_bound(queue_pair));
+    fabric->counters.unmade++;
+    leave_initiators(queue_pair);
+    memory_active_remove(queue_pair);
+    for (uint32_t i = 0; i <= queue_pair->wqe_mask; i++) {
+        memory_payload_free(&queue_pair->wqes[i]);
+    }
+    list_out(&queue_pair->nic->queue_pairs, queue_pair);
+    queue_pair->next = queue_pair->nic->unmade;
+    queue_pair->nic->unmade = queue_pair;
+    queue_pair->unmade = true;
+    fabric->by_number[number % NUMBER_SLOTS] = NULL;
+    memory_number_give_back(fabric, number);
     fabric->counters.queue_pairs--;
     memory_domain_leave(queue_pair->domain);
+}
+
+void memory_queue_pair_unmake(struct nic_queue_pair *base)
+{
+    require_failed(memory_queue_pair(base), "be unmade");
+    if (memory_queue_pair(base)->made) {
+        unmake(memory_queue_pair(base));
+    }
+}
+
+void memory_queue_pair_destroy(struct nic_queue_pair *base)
+{
+    struct memory_queue_pair *queue_pair = memory_queue_pair(base);
+    struct memory_nic *nic = queue_pair->nic;
+
+    nic->receives_given -= queue_pair->receive_depth;
+    if (queue_pair->made) {
+        memory_completions_forget(queue_pair);
+    }
+    if (queue_pair->made && !queue_pair->unmade) {
+        unmake(queue_pair);
+    }
+    if (queue_pair->made) {
+        list_out(&nic->unmade, queue_pair);
+    }
     free(queue_pair->wqes);
     free(queue_pair->inline_bytes);
     free(queue_pair->pieces);
@@ -219,6 +335,8 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
     struct memory_queue_pair *queue_pair = memory_queue_pair(base);
     int32_t status;
 
+    memory_require(queue_pair->adopted, "queue pair %u is connected before it is adopted",
+                   base->number);
     memory_require(transport->retry_timeout >= 1 && transport->retry_timeout <= 31 &&
                        transport->retry_count >= 1 && transport->retry_count <= 7,
                    "retry_timeout %u or retry_count %u is out of range", transport->retry_timeout,

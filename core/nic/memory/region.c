@@ -150,6 +150,7 @@ int32_t memory_window_create(struct nic *base, struct nic_window *window, crpc_e
     int32_t status;
 
     memory_require(base->windows, "%s has no windows", base->device);
+    nic->fabric->counters.made++;
     if (memory_planned_failure(nic->fabric, MEMORY_FAIL_WINDOW, &status, error)) {
         return status;
     }
@@ -169,6 +170,7 @@ void memory_window_destroy(struct nic *base, struct nic_window *window)
 
     memory_held_land_all(nic);
     if (window->driver) {
+        nic->fabric->counters.unmade++;
         memory_region_free(nic, window->driver);
     }
     *window = (struct nic_window){0};

@@ -108,6 +108,7 @@ struct memory_nic {
     struct memory_fabric *fabric;
     struct memory_nic *next; /* of the fabric */
     struct memory_queue_pair *queue_pairs;
+    struct memory_queue_pair *unmade; /* and not destroyed */
     struct memory_domain *domains;
     struct memory_completion_queue send_completions;
     struct memory_completion_queue receive_completions;
@@ -216,6 +217,9 @@ struct memory_queue_pair {
 
     uint64_t identity;      /* its own memory_identity */
     uint64_t peer_identity; /* memory_identity of its peer; 0 = not connected */
+    bool made;              /* the device has it, or had */
+    bool unmade;            /* it has it no more */
+    bool adopted;           /* and it may be used */
     bool connected;
     bool dead; /* in the error state; base.failed is set when the owner knows */
     bool cut;

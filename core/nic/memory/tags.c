@@ -38,8 +38,8 @@ int32_t memory_tags_make(struct memory_queue *queue, struct nic_domain *domain, 
     memory_require(nic_tags_make(&queue->base, tags), "no memory for tags");
     queue->tags = memory_allocate(1, sizeof(*queue->tags) +
                                          queue->base.tags->count * sizeof(queue->tags->list[0]));
-    status = memory_queue_pair_make(queue->base.nic, domain, &queue->base,
-                                    queue->base.sends.mask + 1, 0, &pair, error);
+    status = memory_queue_pair_of_queue(queue->base.nic, domain, &queue->base,
+                                        queue->base.sends.mask + 1, 0, &pair, error);
     if (status != CRPC_OK) {
         return status;
     }

@@ -11,11 +11,16 @@
     .memory_deregister = device_memory_deregister, .window_create = device_window_create,          \
     .window_destroy = device_window_destroy, .queue_pair_create = mlx5_queue_pair_create,          \
     .queue_pair_create_deep = mlx5_queue_pair_create_deep,                                         \
-    .queue_pair_create_dynamic = mlx5_dynamic_create, .poll = mlx5_poll, .refill = mlx5_refill,    \
-    .arm = mlx5_arm, .disarm = mlx5_disarm, .queues = &mlx5_queue_operations
+    .queue_pair_begin = mlx5_queue_pair_begin, .queue_pair_make = mlx5_queue_pair_make,            \
+    .queue_pair_adopt = mlx5_queue_pair_adopt, .queue_pair_create_dynamic = mlx5_dynamic_create,   \
+    .poll = mlx5_poll, .refill = mlx5_refill, .arm = mlx5_arm, .disarm = mlx5_disarm,              \
+    .queues = &mlx5_queue_operations
 
 const struct nic_operations mlx5_operations = {
     NIC_OPERATIONS,
+    .queue_pair_settle = device_queue_pair_settle,
+    .queue_pair_drop = mlx5_queue_pair_drop,
+    .queue_pair_unmake = mlx5_queue_pair_unmake,
     .queue_pair_destroy = mlx5_queue_pair_destroy,
     .queue_pair_address = device_queue_pair_address,
     .queue_pair_connect = device_queue_pair_connect,

@@ -54,11 +54,14 @@ static int make_initiator(struct mlx5_nic *nic, struct mlx5_initiator *initiator
                                              .pd = nic->device.pd};
     struct ibv_qp *qp = device_dci_create(&nic->device, &attributes, NULL);
     queue_pair->initiator = true;
+    device_queue_pair_begin(&nic->device, &queue_pair->device, initiator, base->send_depth);
     int os_error =
-        qp ? mlx5_find_send_queue(nic, qp, blocks_of_one(base), base->send_depth, queue_pair)
-           : errno;
-    if (os_error == 0 &&
-        !device_queue_pair_init(&nic->device, &queue_pair->device, initiator, qp)) {
+        qp ? mlx5_find_send_queue(qp, blocks_of_one(base), base->send_depth, queue_pair) : errno;
+    if (os_error == 0) {
+        device_queue_pair_made(&queue_pair->device, qp);
+        os_error = mlx5_find_doorbell(nic, queue_pair);
+    }
+    if (os_error == 0 && !device_queue_pair_adopt(&nic->device, &queue_pair->device)) {
         os_error = ENOMEM;
     }
     if (os_error) {

@@ -56,6 +56,8 @@ struct mlx5_queue_pair {
     struct device_queue_pair device;
     struct send_queue queue;
     struct tracking tracking;
+    void *push_register; /* of the doorbell that it has, or will have when it is adopted */
+    uint32_t push_bytes; /* its size */
     uint8_t
         *last_place;   /* a push from further on may reach the end of the ring; NULL = none does */
     bool initiator;    /* it begins a struct mlx5_initiator */
@@ -158,6 +160,13 @@ int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void
 int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
                                     uint32_t depth, uint32_t receives,
                                     struct nic_queue_pair **result, crpc_error *error);
+int32_t mlx5_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
+                              struct nic_queue_pair **result, crpc_error *error);
+int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                             crpc_error *error);
+int32_t mlx5_queue_pair_adopt(struct nic_queue_pair *base, crpc_error *error);
+void mlx5_queue_pair_drop(struct nic_queue_pair *base);
+void mlx5_queue_pair_unmake(struct nic_queue_pair *base);
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base);
 void mlx5_queue_pair_fail(struct nic_queue_pair *base);
 
@@ -168,10 +177,12 @@ static inline uint32_t mlx5_payload_bytes(const struct nic *nic)
                              nic->pieces_max * sizeof(struct mlx5_wqe_data_seg));
 }
 
-/* What a queue pair of its own and an initiator have alike. A send queue for `depth` WQEs of up to so many blocks. Returns an
- * errno value. */
-int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t blocks_of_one,
-                         uint32_t depth, struct mlx5_queue_pair *queue_pair);
+/* What a queue pair of its own and an initiator have alike. A send queue for `depth` WQEs of up to so many blocks, but for its
+ * doorbell. In any thread. Returns an errno value. */
+int mlx5_find_send_queue(struct ibv_qp *qp, uint32_t blocks_of_one, uint32_t depth,
+                         struct mlx5_queue_pair *queue_pair);
+/* Its doorbell, which queue pairs may share. Returns an errno value. */
+int mlx5_find_doorbell(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair);
 /* Destroys the queue pair, if there is one, and frees what belongs to its send queue. */
 void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
                                struct ibv_qp *qp);

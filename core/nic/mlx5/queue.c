@@ -331,6 +331,7 @@ static void queue_stop(struct nic_queue *base)
         if (base->kind != NIC_QUEUE_DCT) { /* which has no such state */
             device_queue_flush(base);
             device_await_last_wqe(&nic->device, &queue->pair);
+            device_note_last_wqe(&queue->pair);
         }
         device_queue_forget(&nic->device, base->pair);
         mlx5_qp_destroy(nic, queue->pair.qp);

@@ -109,8 +109,8 @@ static uint32_t library_wqes(const struct mlx5_nic *nic, uint32_t depth)
 }
 
 /* From libmlx5. */
-int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t blocks_of_one,
-                         uint32_t depth, struct mlx5_queue_pair *queue_pair)
+int mlx5_find_send_queue(struct ibv_qp *qp, uint32_t blocks_of_one, uint32_t depth,
+                         struct mlx5_queue_pair *queue_pair)
 {
     struct mlx5dv_qp found = {0};
     struct mlx5dv_obj object = {.qp = {.in = qp, .out = &found}};
@@ -126,18 +126,29 @@ int mlx5_find_send_queue(struct mlx5_nic *nic, struct ibv_qp *qp, uint32_t block
     queue_pair->queue = (struct send_queue){.buffer = found.sq.buf,
                                             .mask = blocks - 1,
                                             .number = qp->qp_num,
-                                            .record = &found.dbrec[MLX5_SND_DBR],
-                                            .doorbell = mlx5_doorbell_take(nic, &found)};
+                                            .record = &found.dbrec[MLX5_SND_DBR]};
+    queue_pair->push_register = found.bf.reg;
+    queue_pair->push_bytes = found.bf.size;
     queue_pair->tracking = (struct tracking){
         .entries = sparse_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
-    if (!queue_pair->queue.doorbell || !queue_pair->tracking.entries) {
+    return queue_pair->tracking.entries ? 0 : ENOMEM;
+}
+
+int mlx5_find_doorbell(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair)
+{
+    const struct mlx5dv_qp found = {
+        .bf = {.reg = queue_pair->push_register, .size = queue_pair->push_bytes}};
+    const uint32_t longest = wqe_blocks(WQE_PUSH_HEAD_BYTES + NIC_PLACE_BYTES);
+    struct send_queue *queue = &queue_pair->queue;
+    queue->doorbell = mlx5_doorbell_take(nic, &found);
+    if (!queue->doorbell) {
         return ENOMEM;
     }
-    const uint32_t longest = wqe_blocks(WQE_PUSH_HEAD_BYTES + NIC_PLACE_BYTES);
-    if (queue_pair->queue.doorbell->push_bytes >= longest * WQE_BLOCK_BYTES &&
+    if (queue->doorbell->push_bytes >= longest * WQE_BLOCK_BYTES &&
         nic->device.base.inline_bytes_max >= NIC_PLACE_BYTES) {
-        queue_pair->last_place = queue_pair->queue.buffer +
-                                 (size_t)(blocks - longest) * WQE_BLOCK_BYTES + WQE_PUSH_HEAD_BYTES;
+        queue_pair->last_place = queue->buffer +
+                                 (size_t)(queue->mask + 1 - longest) * WQE_BLOCK_BYTES +
+                                 WQE_PUSH_HEAD_BYTES;
     }
     return 0;
 }
@@ -164,27 +175,80 @@ int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain,
                                     uint32_t depth, uint32_t receives,
                                     struct nic_queue_pair **result, crpc_error *error)
 {
+    struct nic_queue_pair *queue_pair;
+    int32_t status = mlx5_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = mlx5_queue_pair_make(queue_pair, domain, error);
+    if (status == CRPC_OK) {
+        status = mlx5_queue_pair_adopt(queue_pair, error);
+    }
+    if (status != CRPC_OK) {
+        mlx5_queue_pair_destroy(queue_pair);
+        return status;
+    }
+    *result = queue_pair;
+    return CRPC_OK;
+}
+
+int32_t mlx5_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
+                              struct nic_queue_pair **result, crpc_error *error)
+{
     (void)receives; /* the SRQ has them */
-    struct mlx5_nic *nic = to_mlx5_nic(base);
     struct mlx5_queue_pair *queue_pair = lines_alloc(1, sizeof(*queue_pair));
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
-    struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp =
-        mlx5_qp_create(nic, domain, library_wqes(nic, depth), base->inline_bytes_max, &granted);
-    int os_error =
-        qp ? mlx5_find_send_queue(nic, qp, blocks_of_one(base), depth, queue_pair) : errno;
-    if (os_error == 0 && !device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
-        os_error = ENOMEM;
-    }
-    if (os_error) {
-        mlx5_queue_pair_dismantle(nic, queue_pair, qp);
-        free(queue_pair);
-        return device_blame(error, os_error, 0, base->device, "create a queue pair");
-    }
-    queue_pair->device.base.depth = depth;
+    device_queue_pair_begin(to_device_nic(base), &queue_pair->device, owner, depth);
     *result = &queue_pair->device.base;
+    return CRPC_OK;
+}
+
+/* libmlx5 makes queue pairs in several threads at once. It has one doorbell register for several, of which each has a
+ * part: who knows which of ours do is `adopt`. */
+int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                             crpc_error *error)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base->nic);
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    struct ibv_qp_init_attr granted;
+    struct ibv_qp *qp = mlx5_qp_create(nic, domain, library_wqes(nic, base->depth),
+                                       base->nic->inline_bytes_max, &granted);
+    int os_error = qp ? 0 : errno;
+    if (qp) {
+        device_queue_pair_made(&queue_pair->device, qp);
+        os_error = mlx5_find_send_queue(qp, blocks_of_one(base->nic), base->depth, queue_pair);
+    }
+    return os_error ? device_blame(error, os_error, 0, base->nic->device, "create a queue pair")
+                    : CRPC_OK;
+}
+
+static void drop_completions(struct mlx5_nic *nic, uint32_t number)
+{
+    completion_queue_drop(&nic->receives, number);
+    completion_queue_drop(&nic->sends, number);
+}
+
+/* It is unmade, and the device uses its number again, over which nothing has come yet. */
+static void bury(struct mlx5_nic *nic, struct nic_queue_pair *base)
+{
+    device_queue_pair_forget(&nic->device, base);
+    drop_completions(nic, base->number);
+}
+
+int32_t mlx5_queue_pair_adopt(struct nic_queue_pair *base, crpc_error *error)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base->nic);
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    struct nic_queue_pair *before = table_get(&nic->device.by_number, base->number);
+    if (before) {
+        bury(nic, before);
+    }
+    if (mlx5_find_doorbell(nic, queue_pair) ||
+        !device_queue_pair_adopt(&nic->device, &queue_pair->device)) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+    }
     return CRPC_OK;
 }
 
@@ -198,20 +262,42 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base)
     mlx5_ring_doorbell(base);
 }
 
+/* Polls can take what is there: libmlx5 takes nothing. */
+void mlx5_queue_pair_drop(struct nic_queue_pair *base)
+{
+    (void)base;
+}
+
+void mlx5_queue_pair_unmake(struct nic_queue_pair *base)
+{
+    struct device_queue_pair *queue_pair = to_device_queue_pair(base);
+    if (queue_pair->qp) {
+        mlx5_qp_destroy(to_mlx5_nic(base->nic), queue_pair->qp);
+        queue_pair->qp = NULL;
+    }
+}
+
 /* Once ibv_destroy_qp has returned no entry of the queue pair appears any more, so what is there
  * then is all there will ever be. */
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base->nic);
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
-    uint32_t number = base->number;
-    mlx5_queue_pair_fail(base);
-    device_await_last_wqe(&nic->device, &queue_pair->device);
-    device_queue_pair_forget(&nic->device, base);
-    mlx5_queue_pair_dismantle(nic, queue_pair, device_qp(base));
+    const uint32_t number = base->number;
+    const bool adopted = queue_pair->device.adopted;
+    if (adopted && queue_pair->device.qp) {
+        mlx5_queue_pair_fail(base);
+        device_queue_pair_settle(base);
+    }
+    if (adopted) {
+        device_note_last_wqe(&queue_pair->device);
+        device_queue_pair_forget(&nic->device, base);
+    }
+    mlx5_queue_pair_dismantle(nic, queue_pair, queue_pair->device.qp);
     free(queue_pair);
-    completion_queue_drop(&nic->receives, number);
-    completion_queue_drop(&nic->sends, number);
-    /* Nobody polls for sends while none are outstanding. */
-    completion_queue_skip_dropped(&nic->sends);
+    if (adopted) {
+        drop_completions(nic, number);
+        /* Nobody polls for sends while none are outstanding. */
+        completion_queue_skip_dropped(&nic->sends);
+    }
 }

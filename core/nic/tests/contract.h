@@ -50,6 +50,9 @@ void test_peer_gone(void **state);
 void test_no_receive(void **state);
 void test_flush(void **state);
 void test_destroy_pending(void **state);
+void test_steps(void **state);
+void test_steps_given_up(void **state);
+void test_steps_to_the_end(void **state);
 
 void test_key_of_another_domain(void **state);
 void test_read_of_another_domain(void **state);
@@ -167,7 +170,8 @@ void test_modify_limit_of_tags(void **state);
         PAIR_TEST(test_plain_signaling), PAIR_TEST(test_refill), PAIR_TEST(test_arm),              \
         PAIR_TEST(test_wrong_key), PAIR_TEST(test_access), PAIR_TEST(test_plain_access),           \
         PAIR_TEST(test_peer_gone), PAIR_TEST(test_no_receive), PAIR_TEST(test_flush),              \
-        PAIR_TEST(test_destroy_pending), PAIR_TEST(test_key_of_another_domain),                    \
+        PAIR_TEST(test_destroy_pending), PAIR_TEST(test_steps), PAIR_TEST(test_steps_given_up),    \
+        PAIR_TEST(test_steps_to_the_end), PAIR_TEST(test_key_of_another_domain),                   \
         PAIR_TEST(test_read_of_another_domain), PAIR_TEST(test_own_memory_of_another_domain),      \
         PAIR_TEST(test_landing_in_another_domain), PAIR_TEST(test_domains_share_receives),         \
         PAIR_TEST(test_other_address), PAIR_TEST(test_own_address), PAIR_TEST(test_window),        \

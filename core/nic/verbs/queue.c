@@ -215,6 +215,7 @@ static void queue_stop(struct nic_queue *base)
         if (base->kind != NIC_QUEUE_DCT) { /* which has no such state */
             device_queue_flush(base);
             device_await_last_wqe(to_device_nic(base->nic), &queue->pair);
+            device_note_last_wqe(&queue->pair);
         }
         drop_completions(queue);
         device_queue_forget(to_device_nic(base->nic), base->pair);

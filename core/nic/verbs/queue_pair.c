@@ -73,6 +73,26 @@ int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain
                                      uint32_t depth, uint32_t receives,
                                      struct nic_queue_pair **result, crpc_error *error)
 {
+    struct nic_queue_pair *queue_pair;
+    int32_t status = verbs_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    status = verbs_queue_pair_make(queue_pair, domain, error);
+    if (status == CRPC_OK) {
+        status = verbs_queue_pair_adopt(queue_pair, error);
+    }
+    if (status != CRPC_OK) {
+        verbs_queue_pair_destroy(queue_pair);
+        return status;
+    }
+    *result = queue_pair;
+    return CRPC_OK;
+}
+
+int32_t verbs_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
+                               struct nic_queue_pair **result, crpc_error *error)
+{
     struct verbs_nic *nic = to_verbs_nic(base);
     const uint32_t receive_depth = nic->srq ? 0 : nic_receive_queue_depth(receives);
     int32_t status = check_receives(nic, receive_depth, error);
@@ -83,31 +103,59 @@ int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain
     if (!queue_pair) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
     }
-    struct ibv_qp_init_attr granted;
-    struct ibv_qp *qp =
-        verbs_qp_create(nic, domain, depth, nic->inline_bytes_wanted, receive_depth, &granted);
-    if (!qp) {
-        int os_error = errno;
-        free(queue_pair);
-        return device_blame(error, os_error, 0, base->device, "create a queue pair");
-    }
-    if (!device_queue_pair_init(&nic->device, &queue_pair->device, owner, qp)) {
-        ibv_destroy_qp(qp);
-        free(queue_pair);
-        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
-    }
-    queue_pair->device.base.depth = depth;
+    device_queue_pair_begin(&nic->device, &queue_pair->device, owner, depth);
     queue_pair->receive_depth = receive_depth;
     link_chain(queue_pair);
-    int os_error = verbs_receives_begin(queue_pair);
-    if (os_error) {
-        device_queue_pair_forget(&nic->device, &queue_pair->device.base);
-        ibv_destroy_qp(qp);
-        free(queue_pair);
-        return device_blame(error, os_error, 0, base->device, "fill a receive queue");
-    }
+    verbs_receives_begin(queue_pair);
     *result = &queue_pair->device.base;
     return CRPC_OK;
+}
+
+int32_t verbs_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                              crpc_error *error)
+{
+    struct verbs_nic *nic = to_verbs_nic(base->nic);
+    struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
+    struct ibv_qp_init_attr granted;
+    struct ibv_qp *qp = verbs_qp_create(nic, domain, base->depth, nic->inline_bytes_wanted,
+                                        queue_pair->receive_depth, &granted);
+    if (!qp) {
+        return device_blame(error, errno, 0, base->nic->device, "create a queue pair");
+    }
+    device_queue_pair_made(&queue_pair->device, qp);
+    int os_error = verbs_receives_make(queue_pair);
+    return os_error ? device_blame(error, os_error, 0, base->nic->device, "make a receive queue")
+                    : CRPC_OK;
+}
+
+static void drop_completions(struct verbs_nic *nic, uint32_t number)
+{
+    const uint32_t receives = verbs_source_drop(&nic->receive, number, NULL, NULL);
+    nic->device.base.receives_posted -= nic->srq ? receives : 0; /* others go with the queue pair */
+    verbs_source_drop(&nic->send, number, NULL, NULL);
+}
+
+/* It is unmade: nothing of it completes any more. */
+static void bury(struct verbs_nic *nic, struct nic_queue_pair *base)
+{
+    drop_completions(nic, base->number);
+    device_queue_pair_forget(&nic->device, base);
+}
+
+int32_t verbs_queue_pair_adopt(struct nic_queue_pair *base, crpc_error *error)
+{
+    struct verbs_nic *nic = to_verbs_nic(base->nic);
+    struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
+    struct nic_queue_pair *before = table_get(&nic->device.by_number, base->number);
+    if (before) { /* the device uses its number again, over which nothing has come yet */
+        bury(nic, before);
+    }
+    if (!device_queue_pair_adopt(&nic->device, &queue_pair->device)) {
+        return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
+    }
+    int os_error = verbs_receives_adopt(queue_pair);
+    return os_error ? device_blame(error, os_error, 0, base->nic->device, "fill a receive queue")
+                    : CRPC_OK;
 }
 
 void verbs_queue_pair_fail(struct nic_queue_pair *base)
@@ -119,11 +167,20 @@ void verbs_queue_pair_fail(struct nic_queue_pair *base)
     verbs_ring_doorbell(base);
 }
 
-static void drop_completions(struct verbs_nic *nic, uint32_t number)
+void verbs_queue_pair_drop(struct nic_queue_pair *base)
 {
-    const uint32_t receives = verbs_source_drop(&nic->receive, number, NULL, NULL);
-    nic->device.base.receives_posted -= nic->srq ? receives : 0; /* others go with the queue pair */
-    verbs_source_drop(&nic->send, number, NULL, NULL);
+    if (to_device_queue_pair(base)->adopted) {
+        drop_completions(to_verbs_nic(base->nic), base->number);
+    }
+}
+
+void verbs_queue_pair_unmake(struct nic_queue_pair *base)
+{
+    struct device_queue_pair *queue_pair = to_device_queue_pair(base);
+    if (queue_pair->qp) {
+        ibv_destroy_qp(queue_pair->qp);
+        queue_pair->qp = NULL;
+    }
 }
 
 /* The first drop is for devices whose library takes the entries of a queue pair out of the CQ as it
@@ -132,13 +189,18 @@ void verbs_queue_pair_destroy(struct nic_queue_pair *base)
 {
     struct verbs_nic *nic = to_verbs_nic(base->nic);
     struct verbs_queue_pair *queue_pair = to_verbs_queue_pair(base);
-    queue_pair->chained = 0;
-    verbs_queue_pair_fail(base);
-    device_await_last_wqe(&nic->device, &queue_pair->device);
-    drop_completions(nic, base->number);
-    ibv_destroy_qp(device_qp(base));
-    drop_completions(nic, base->number);
+    const bool adopted = queue_pair->device.adopted;
+    if (adopted && device_qp(base)) {
+        queue_pair->chained = 0;
+        verbs_queue_pair_fail(base);
+        device_queue_pair_settle(base);
+        drop_completions(nic, base->number);
+    }
+    verbs_queue_pair_unmake(base);
+    if (adopted) {
+        device_note_last_wqe(&queue_pair->device);
+        bury(nic, base);
+    }
     verbs_receives_end(queue_pair);
-    device_queue_pair_forget(&nic->device, base);
     free(queue_pair);
 }

@@ -135,20 +135,24 @@ void verbs_refill(struct nic *base)
 
 /* ---- Receive queues of queue pairs ----------------------------------------------------------- */
 
-/* A queue pair takes receives from the state INIT on. Connecting it goes through that once more. */
-int verbs_receives_begin(struct verbs_queue_pair *queue_pair)
+void verbs_receives_begin(struct verbs_queue_pair *queue_pair)
 {
-    struct verbs_nic *nic = to_verbs_nic(queue_pair->device.base.nic);
     list_init(&queue_pair->short_link);
-    if (queue_pair->receive_depth == 0) {
-        return 0;
-    }
-    int os_error = device_queue_pair_rights_to_init(&queue_pair->device.base);
-    if (os_error == 0 && !fill_up(nic, queue_pair)) {
-        os_error = ENOMEM;
-    }
-    nic->receives_given += os_error == 0 ? queue_pair->receive_depth : 0;
-    return os_error;
+    to_verbs_nic(queue_pair->device.base.nic)->receives_given += queue_pair->receive_depth;
+}
+
+/* A queue pair takes receives from the state INIT on. Connecting it goes through that once more. */
+int verbs_receives_make(struct verbs_queue_pair *queue_pair)
+{
+    return queue_pair->receive_depth > 0
+               ? device_queue_pair_rights_to_init(&queue_pair->device.base)
+               : 0;
+}
+
+/* Filling it takes no system call, and uses what refills use. */
+int verbs_receives_adopt(struct verbs_queue_pair *queue_pair)
+{
+    return fill_up(to_verbs_nic(queue_pair->device.base.nic), queue_pair) ? 0 : ENOMEM;
 }
 
 void verbs_receives_stop(struct verbs_queue_pair *queue_pair)

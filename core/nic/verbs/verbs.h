@@ -193,6 +193,13 @@ int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, voi
 int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
                                      uint32_t depth, uint32_t receives,
                                      struct nic_queue_pair **result, crpc_error *error);
+int32_t verbs_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
+                               struct nic_queue_pair **result, crpc_error *error);
+int32_t verbs_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                              crpc_error *error);
+int32_t verbs_queue_pair_adopt(struct nic_queue_pair *base, crpc_error *error);
+void verbs_queue_pair_drop(struct nic_queue_pair *base);
+void verbs_queue_pair_unmake(struct nic_queue_pair *base);
 void verbs_queue_pair_destroy(struct nic_queue_pair *base);
 void verbs_queue_pair_fail(struct nic_queue_pair *base);
 
@@ -220,8 +227,11 @@ void verbs_ring_doorbell(struct nic_queue_pair *base);
 /* Makes what refill posts, and the SRQ if the device has one. */
 int32_t verbs_receives_open(struct verbs_nic *nic, crpc_error *error);
 void verbs_receives_close(struct verbs_nic *nic);
-/* Fills the receive queue of a new queue pair, of which receive_depth is set. Returns an errno value. */
-int verbs_receives_begin(struct verbs_queue_pair *queue_pair);
+/* The three steps of a new queue pair. The first reserves receive_depth entries, which has been set. The others return an errno value.
+ */
+void verbs_receives_begin(struct verbs_queue_pair *queue_pair);
+int verbs_receives_make(struct verbs_queue_pair *queue_pair);
+int verbs_receives_adopt(struct verbs_queue_pair *queue_pair);
 /* It is not filled up any more. */
 void verbs_receives_stop(struct verbs_queue_pair *queue_pair);
 /* The queue pair is gone. */

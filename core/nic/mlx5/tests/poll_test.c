@@ -92,7 +92,9 @@ static struct mlx5_queue_pair *make_queue_pair(uint32_t number)
                                             .doorbell = &doorbell->doorbell};
     queue_pair->tracking = (struct tracking){
         .entries = calloc(BLOCKS, sizeof(*queue_pair->tracking.entries)), .mask = BLOCKS - 1};
-    assert_true(device_queue_pair_init(&rig.nic.device, &queue_pair->device, NULL, &rig.qp));
+    device_queue_pair_begin(&rig.nic.device, &queue_pair->device, NULL, DEPTH);
+    device_queue_pair_made(&queue_pair->device, &rig.qp);
+    assert_true(device_queue_pair_adopt(&rig.nic.device, &queue_pair->device));
     return queue_pair;
 }
 
