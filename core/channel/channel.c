@@ -158,7 +158,7 @@ static void destroy_all_queues(struct channel *channel)
 {
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
         struct channel_rail *rail = &channel->rails[i];
-        queues_destroy(channel, i, 0);
+        queues_destroy(channel, i);
         rail->fence = FENCE_NONE;
         if (rail->state > RAIL_LACKED) {
             rail->state = RAIL_DOWN;
@@ -197,6 +197,7 @@ static void unprepare(struct link *link)
 static void release_queues(struct channel *channel)
 {
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
+        queues_give_up(channel, i);
         for (uint32_t j = 0; j < CHANNEL_QUEUE_PAIRS_MAX; j++) {
             if (channel->rails[i].queues[j]) {
                 channel->rails[i].queues[j]->busy = false;
@@ -347,7 +348,7 @@ static void failed(struct link *link)
 
 static void abandoned(struct link *link)
 {
-    queues_destroy(channel_of_link(link), 0, 0);
+    queues_destroy(channel_of_link(link), 0);
 }
 
 static void closed(struct link *link)

@@ -52,8 +52,8 @@ static void answer(struct channel *channel, uint32_t index, bool good)
         return;
     }
     /* The active side has not been told of these queue pairs, nor will it be. */
-    queues_destroy(channel, index, 0);
     rail->state = RAIL_DOWN;
+    queues_end(channel, index, 0);
     rail_answer(channel, index, CHANNEL_ANSWER_FAILED);
     rails_fail_without(channel, index);
 }
@@ -91,7 +91,7 @@ static void connect_ended(struct link_task *task, const crpc_error *error)
         }
     }
     if (rail->state != RAIL_CONNECTING) { /* the channel has ended */
-        queues_destroy(channel, index, 0);
+        queues_destroy(channel, index);
         return;
     }
     if (!good) {

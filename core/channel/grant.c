@@ -23,6 +23,7 @@
 #include "channel/internal.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -30,39 +31,70 @@
 
 /* ---- Windows of a queue pair ----------------------------------------------------------------- */
 
-int32_t grants_create(struct channel_queue *queue, crpc_error *error)
+uint32_t grants_windows(const struct channel *channel)
 {
-    const struct channel *channel = queue->channel;
-    struct nic *nic = queue->queue_pair->nic;
-    if (!nic->windows || queue->windows) {
-        return CRPC_OK;
-    }
     uint32_t messages = channel->slot_mask / channel->queue_pairs + 1;
-    uint32_t count = messages * channel->engine->windows_each + CHANNEL_GROUP_MAX - 1;
-    queue->windows = lines_alloc(count, sizeof(*queue->windows));
-    if (!queue->windows) {
+    return messages * channel->engine->windows_each + CHANNEL_GROUP_MAX - 1;
+}
+
+int32_t windows_make(struct nic *nic, uint32_t count, struct channel_windows *windows,
+                     crpc_error *error)
+{
+    windows->all = lines_alloc(count, sizeof(*windows->all));
+    if (!windows->all) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for memory windows");
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct channel_window *one = &queue->windows[i];
-        int32_t status = queue->operations->window_create(nic, &one->window, error);
+    while (windows->count < count) {
+        int32_t status =
+            nic->operations->window_create(nic, &windows->all[windows->count].window, error);
         if (status != CRPC_OK) {
             return status;
         }
+        windows->count++;
+    }
+    return CRPC_OK;
+}
+
+void windows_end(struct nic *nic, struct channel_windows *windows)
+{
+    uint32_t index;
+    while ((index = atomic_fetch_add(&windows->ended, 1)) < windows->count) {
+        nic->operations->window_destroy(nic, &windows->all[index].window);
+        atomic_fetch_add(&windows->gone, 1);
+    }
+}
+
+void windows_end_all(struct nic *nic, struct channel_windows *windows)
+{
+    windows_end(nic, windows);
+    while (atomic_load(&windows->gone) < windows->count) {
+        sched_yield();
+    }
+}
+
+void windows_destroy(struct nic *nic, struct channel_windows *windows)
+{
+    windows_end(nic, windows);
+    free(windows->all);
+    *windows = (struct channel_windows){0};
+}
+
+void grants_begin(struct channel_queue *queue, struct channel_windows *windows)
+{
+    assert(!queue->windows.all);
+    queue->windows = (struct channel_windows){.all = windows->all, .count = windows->count};
+    *windows = (struct channel_windows){0};
+    for (uint32_t i = 0; i < queue->windows.count; i++) {
+        struct channel_window *one = &queue->windows.all[i];
         one->next = queue->windows_free;
         queue->windows_free = one;
-        queue->windows_count++;
     }
-    queue->windows_left = count;
-    return CRPC_OK;
+    queue->windows_left = queue->windows.count;
 }
 
 void grants_destroy(struct channel_queue *queue)
 {
-    for (uint32_t i = 0; i < queue->windows_count; i++) {
-        queue->operations->window_destroy(queue->queue_pair->nic, &queue->windows[i].window);
-    }
-    free(queue->windows);
+    windows_destroy(queue->queue_pair->nic, &queue->windows);
 }
 
 /* ---- Granting -------------------------------------------------------------------------------- */
@@ -117,7 +149,7 @@ static bool grant(struct channel *channel, struct channel_incoming *incoming, ui
     uint32_t needed = 0;
     for (uint32_t i = 0; i < incoming->count; i++) {
         incoming->windows[rail][i] = NULL;
-        needed += queue->windows && incoming->ops[i].region;
+        needed += queue->windows.all && incoming->ops[i].region;
     }
     if (unlikely(nic_send_room(queue->queue_pair) < needed + 1)) {
         queue_ask_for_room(queue);
@@ -205,6 +237,10 @@ static bool withdraw(struct channel *channel, struct channel_incoming *incoming,
     if (bound == 0) {
         bool told = incoming->grants[rail] == GRANT_GRANTED;
         incoming->grants[rail] = told ? GRANT_NONE : GRANT_WITHDRAWING;
+        return true;
+    }
+    if (unlikely(!queue)) { /* its rail is lost, and its windows end: grants_lost */
+        incoming->grants[rail] = GRANT_WITHDRAWING;
         return true;
     }
     if (unlikely(nic_send_room(queue->queue_pair) < bound)) {

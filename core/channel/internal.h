@@ -7,6 +7,7 @@
  *   op.c        ends of ops, and their completions
  *   control.c   control messages: taken once and in order, whatever carries them
  *   rail.c      rails that come up, are lost, and come back
+ *   queues.c    making a rail's queue pairs and windows, outside of the poll, and destroying them
  *   connect.c   connecting a rail's queue pairs, outside of the poll
  *   send.c      sends, and posting them
  *   send_end.c  sends that end before they arrive
@@ -25,6 +26,7 @@
 #define CORE_CHANNEL_INTERNAL_H
 
 #include <assert.h>
+#include <stdatomic.h>
 
 #include "base/compiler.h"
 #include "base/list.h"
@@ -69,6 +71,13 @@ enum grant_state {
 struct channel_window {
     struct nic_window window;
     struct channel_window *next; /* in the queue's list of free ones */
+};
+
+struct channel_windows {
+    struct channel_window *all; /* NULL = none */
+    uint32_t count;
+    _Atomic uint32_t ended; /* as the next two: how many somebody destroys, or has */
+    _Atomic uint32_t gone;
 };
 
 struct channel_incoming {
@@ -155,23 +164,24 @@ struct channel_queue {
     const struct nic_operations *operations; /* of its nic; cached, because each post needs them */
     struct list doorbell_link;               /* on engine->doorbells if something was posted */
     uint8_t rail;                            /* the rail that it belongs to */
-    bool connected;                          /* to the peer's queue pair with the same index */
-    bool busy; /* a task connects it: nobody else posts to it, fails or destroys it */
+    bool adopted;   /* it is made: it has a number, and is in the table of its rail */
+    bool connected; /* to the peer's queue pair with the same index */
+    bool busy;      /* a task makes or connects it: nobody else posts to it, fails or destroys it */
     struct link_progress progress;
     struct channel_posted *posted; /* ring */
     uint32_t posted_mask;
     uint32_t posted_head;
     uint32_t posted_tail;
-    struct channel_window *windows; /* NULL = its device has none */
+    struct channel_windows windows; /* none: its device has none */
     struct channel_window *windows_free;
-    uint32_t windows_count;
     uint32_t windows_left; /* free */
 };
 
 enum rail_state {
-    RAIL_NONE = 0,   /* the context has none, or the options leave it out */
-    RAIL_LACKED,     /* the peer does not have it */
-    RAIL_DOWN,       /* not in use; at first, queue pair 0 of rail 0 carries control */
+    RAIL_NONE = 0, /* the context has none, or the options leave it out */
+    RAIL_LACKED,   /* the peer does not have it */
+    RAIL_DOWN,     /* not in use; at first, queue pair 0 of rail 0 carries control */
+    RAIL_MAKING, /* a task makes what it lacks of queue pairs and windows, once what it had has ended */
     RAIL_OFFERED,    /* the active side has sent an offer and waits for the answer */
     RAIL_CONNECTING, /* a task connects its queue pairs */
     RAIL_PROBING,    /* connected; no probe has arrived yet */
@@ -184,6 +194,21 @@ enum fence_stage {
     FENCE_WANTED,  /* this side saw an error, or the peer reported one */
     FENCE_DRAINED, /* its queue pairs are in the error state; the fence is done when the devices
                       have been polled empty once more */
+};
+
+/* What a task makes for a rail. All of it is the task's own until that has ended: queues.c. */
+struct channel_making {
+    struct link_task task;
+    struct nic *nic;
+    struct nic_queue_pair *queue_pairs[CHANNEL_QUEUE_PAIRS_MAX]; /* NULL = it is made already */
+    struct channel_windows windows[CHANNEL_QUEUE_PAIRS_MAX];     /* `count` is what is made */
+    uint32_t windows_wanted[CHANNEL_QUEUE_PAIRS_MAX];
+};
+
+/* What tasks end of a rail: of those, too, until they have ended. */
+struct channel_ending {
+    struct link_task task;
+    struct channel_queue *queues[CHANNEL_QUEUE_PAIRS_MAX]; /* NULL = none */
 };
 
 struct channel_rail {
@@ -204,6 +229,8 @@ struct channel_rail {
     struct channel_queue *queues[CHANNEL_QUEUE_PAIRS_MAX];
     struct link_address peer[CHANNEL_QUEUE_PAIRS_MAX];
     struct wheel_timer retry_timer;
+    struct channel_making making;
+    struct channel_ending ending;
     struct link_task connect;
     struct nic_queue_pair *connecting[CHANNEL_QUEUE_PAIRS_MAX]; /* of the task; NULL = it is not */
     uint64_t under_way; /* bytes posted for messages, and not acknowledged; 0 for a fixed split */
@@ -432,14 +459,21 @@ void ops_emit_finished(struct channel_engine *engine, struct output *output);
 /* Discards the finished ops of a channel that is being destroyed, without completions. */
 void ops_forget_finished(struct channel *channel);
 
-/* ---- queues: rail.c -------------------------------------------------------------------------- */
+/* ---- queues.c, rail.c ------------------------------------------------------------------------ */
 
-/* Creates the queue pairs of a rail up to `count`; those that exist stay. On failure, the rail has
- * none. */
+/* Makes `count` queue pairs of a rail at once, without windows. On failure, the rail has none. */
 int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, crpc_error *error);
-/* Destroys the queue pairs of a rail from index `from` on. Those that are busy stay until their task
- * has ended, which then does this again. */
-void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from);
+/* Has a task make what a rail that is DOWN lacks of queue pairs and windows: it is MAKING. Then calls rail_made, now or in
+ * a later poll. */
+void queues_make(struct channel *channel, uint32_t rail);
+/* The task that makes them has ended, or never will: gives up what it has made. */
+void queues_give_up(struct channel *channel, uint32_t rail);
+/* Has tasks destroy the queue pairs of a rail from index `from` on, none of which is busy, and their windows. When these are gone, now or
+ * in a later poll, calls grants_lost. */
+void queues_end(struct channel *channel, uint32_t rail, uint32_t from);
+/* Destroys the queue pairs of a rail, at once, and all windows. Those that are busy stay until their task has ended, which then does
+ * this again, and what tasks end is left to them but for the windows. */
+void queues_destroy(struct channel *channel, uint32_t rail);
 /* Handles a queue pair in the error state. */
 void queue_failed(struct channel_queue *queue);
 static inline void queue_wants_doorbell(struct channel_queue *queue)
@@ -449,6 +483,8 @@ static inline void queue_wants_doorbell(struct channel_queue *queue)
 
 /* Begins to bring up the rails, after the hellos were exchanged. */
 void rails_open(struct channel *channel);
+/* The queue pairs and windows of a rail that is MAKING are made; or the rail has none. */
+void rail_made(struct channel *channel, uint32_t rail, bool good);
 /* Reports that the channel is connected. Does nothing if it was already, or if no rail is up. */
 void channel_connected(struct channel *channel);
 void rail_take_offer(struct channel *channel, const struct channel_control *message);
@@ -543,9 +579,20 @@ void rights_read(struct channel *channel, uint64_t number, struct channel_clear 
 
 /* ---- grant.c --------------------------------------------------------------------------------- */
 
-/* Creates the windows of a queue pair, unless it has them or its device has none. On failure, those
- * that exist stay until grants_destroy. */
-int32_t grants_create(struct channel_queue *queue, crpc_error *error);
+/* Returns how many windows each queue pair of the channel has where its device has any. */
+uint32_t grants_windows(const struct channel *channel);
+/* Makes so many. In any thread. On failure, those that are made stay until windows_destroy. */
+int32_t windows_make(struct nic *nic, uint32_t count, struct channel_windows *windows,
+                     crpc_error *error);
+/* Destroys them, together with whoever else does so in another thread. When it returns, all are gone but those, one of each
+ * thread, that others are at. */
+void windows_end(struct nic *nic, struct channel_windows *windows);
+/* Likewise, and waits for these. */
+void windows_end_all(struct nic *nic, struct channel_windows *windows);
+/* Nobody else uses them: ends them all, and frees their memory. */
+void windows_destroy(struct nic *nic, struct channel_windows *windows);
+/* From now on, a queue pair that has none has these. */
+void grants_begin(struct channel_queue *queue, struct channel_windows *windows);
 /* Ends all rights over a queue pair that is about to be destroyed. */
 void grants_destroy(struct channel_queue *queue);
 /* A rail is up: all open receives are to be granted over it. */

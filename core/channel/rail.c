@@ -1,7 +1,8 @@
 /* rail.c: how a rail of a channel comes up, is lost, and comes back.
  *
  *              active side                          passive side
- *   DOWN       makes queue pairs, OFFER     ->      makes queue pairs, connects them  CONNECTING
+ *   MAKING     makes queue pairs, OFFER     ->      makes queue pairs,                MAKING
+ *                                                   connects them                     CONNECTING
  *   OFFERED                                 <-      ANSWER                            PROBING
  *   CONNECTING connects them
  *   PROBING    probe                        ->      so the rail works this way        UP
@@ -15,163 +16,21 @@
  * sent, too, the active side offers it again after a while. Each attempt has its own queue pairs and
  * a number, the epoch.
  *
+ * What takes system calls is done outside of the poll: queues.c makes queue pairs and windows, connect.c connects
+ * the queue pairs. The peer hears nothing of a rail that is MAKING, and an honest one says nothing of it.
+ *
  * Rail 0 begins with its queue pairs made, of which the hellos have connected the first: it carries
  * control until a rail is up, and is a queue pair like the others from then on.
  */
 #include "channel/internal.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/lines.h"
 
 #define RAIL_RETRY_MAX_FACTOR 16u
 /* When one rail is up the other has so long to come before the channel is connected without it. */
 #define SETTLE_NS UINT64_C(300000000)
-
-/* ---- Queue pairs ----------------------------------------------------------------------------- */
-
-/* Its completions count for nothing any more. */
-static void forget_number(struct channel_queue *queue)
-{
-    struct table *queues = &queue->channel->engine->rails[queue->rail].queues;
-    if (table_get(queues, queue->queue_pair->number) == queue) {
-        table_clear(queues, queue->queue_pair->number);
-    }
-}
-
-static void destroy(struct channel_queue *queue)
-{
-    struct channel_engine *engine = queue->channel->engine;
-    struct engine_rail *rail = &engine->rails[queue->rail];
-    uint32_t number = queue->queue_pair->number;
-    control_unsend(queue);
-    list_remove(&queue->doorbell_link);
-    if (queue->channel->link.queue_pair == queue->queue_pair) {
-        queue->channel->link.queue_pair = NULL;
-    }
-    forget_number(queue);
-    if (queue->windows) {
-        queue->operations->queue_pair_fail(queue->queue_pair);
-        grants_destroy(queue); /* the number of the queue pair may be used again */
-    }
-    rail->operations->queue_pair_destroy(queue->queue_pair);
-    rail->queue_pairs--;
-    link_forget_queue_pair(&engine->links, queue->rail, number);
-    free(queue->posted);
-    free(queue);
-}
-
-/* Nothing may overrun the completion queue: if all fails at once, each WQE has an entry. */
-static bool sends_complete(const struct engine_rail *rail, crpc_error *error)
-{
-    const struct nic *nic = rail->nic;
-    if ((uint64_t)(rail->queue_pairs + 1) * nic_send_places(nic->send_depth) <=
-        nic->send_completion_depth) {
-        return true;
-    }
-    error_set(error, CRPC_E_NO_RESOURCE, 0,
-              "the completion queue of %s takes %u sends, enough for %u queue pairs: close some "
-              "channels, or raise channels_max or rail_queue_pairs_max of the context",
-              nic->device, nic->send_completion_depth, rail->queue_pairs);
-    return false;
-}
-
-static struct channel_queue *create(struct channel *channel, uint32_t rail, crpc_error *error)
-{
-    struct engine_rail *engine_rail = &channel->engine->rails[rail];
-    if (!sends_complete(engine_rail, error)) {
-        return NULL;
-    }
-    struct channel_queue *queue = lines_alloc(1, sizeof(*queue));
-    /* Both shares of a message may be on one queue pair, if it stands in for the other rail's; and a step of
-     * the grant of a message. */
-    uint32_t entries = 4 * channel->options.slots;
-    if (queue) {
-        queue->posted = lines_alloc(entries, sizeof(*queue->posted));
-    }
-    if (!queue || !queue->posted) {
-        free(queue);
-        error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
-        return NULL;
-    }
-    queue->channel = channel;
-    queue->operations = engine_rail->operations;
-    queue->rail = (uint8_t)rail;
-    queue->posted_mask = entries - 1;
-    list_init(&queue->doorbell_link);
-    if (engine_rail->operations->queue_pair_create(engine_rail->nic, NULL, queue,
-                                                   receives_of(channel->options.slots),
-                                                   &queue->queue_pair, error) != CRPC_OK) {
-        free(queue->posted);
-        free(queue);
-        return NULL;
-    }
-    engine_rail->queue_pairs++;
-    if (!table_set(&engine_rail->queues, queue->queue_pair->number, queue)) {
-        error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a queue pair");
-        destroy(queue);
-        return NULL;
-    }
-    return queue;
-}
-
-int32_t queues_create(struct channel *channel, uint32_t rail, uint32_t count, crpc_error *error)
-{
-    assert(rail < channel->engine->rail_count && count <= CHANNEL_QUEUE_PAIRS_MAX);
-    struct channel_queue **queues = channel->rails[rail].queues;
-    for (uint32_t i = 0; i < count; i++) {
-        if (queues[i]) {
-            continue;
-        }
-        queues[i] = create(channel, rail, error);
-        if (!queues[i]) {
-            queues_destroy(channel, rail, 0);
-            return error->status;
-        }
-    }
-    return CRPC_OK;
-}
-
-static bool is_busy(const struct channel_queue *queue)
-{
-    const struct link *link = &queue->channel->link;
-    return queue->busy || (link_joining(link) && queue->queue_pair == link->queue_pair);
-}
-
-void queues_destroy(struct channel *channel, uint32_t rail, uint32_t from)
-{
-    struct channel_queue **queues = channel->rails[rail].queues;
-    for (uint32_t i = from; i < CHANNEL_QUEUE_PAIRS_MAX; i++) {
-        if (queues[i] && is_busy(queues[i])) {
-            forget_number(queues[i]);
-        } else if (queues[i]) {
-            destroy(queues[i]);
-            queues[i] = NULL;
-        }
-    }
-}
-
-static bool create_queues(struct channel *channel, uint32_t index)
-{
-    crpc_error error = {0};
-    channel->control.repeats_left += CHANNEL_INBOX_MESSAGES;
-    if (channel->engine->lost & 1u << index) { /* memory may have no keys there */
-        return false;
-    }
-    int32_t status = queues_create(channel, index, channel->queue_pairs, &error);
-    for (uint32_t i = 0; i < channel->queue_pairs && status == CRPC_OK; i++) {
-        status = grants_create(channel->rails[index].queues[i], &error);
-    }
-    if (status == CRPC_OK) {
-        return true;
-    }
-    queues_destroy(channel, index, 0);
-    log_write(channel->engine->links.log, CRPC_LOG_WARNING, "rail %u: %s", index, error.message);
-    return false;
-}
 
 /* ---- Lost ------------------------------------------------------------------------------------ */
 
@@ -274,6 +133,13 @@ static void start_retry(struct channel *channel, uint32_t index)
     link_set_timer(&engine->links, &rail->retry_timer, pause_ns);
 }
 
+/* The peer may send control again that a lost rail has not acknowledged. */
+static void begin_attempt(struct channel *channel, uint32_t index)
+{
+    channel->control.repeats_left += CHANNEL_INBOX_MESSAGES;
+    queues_make(channel, index);
+}
+
 /* Tries a rail that is down. */
 void rail_retry(struct channel *channel, uint32_t index)
 {
@@ -288,20 +154,31 @@ void rail_retry(struct channel *channel, uint32_t index)
     }
     rail->epoch++;
     rail->attempts++;
-    if (!create_queues(channel, index)) {
-        if (!rails_fail_without(channel, index)) {
-            start_retry(channel, index);
-        }
-        return;
+    begin_attempt(channel, index);
+}
+
+void rail_made(struct channel *channel, uint32_t index, bool good)
+{
+    struct channel_rail *rail = &channel->rails[index];
+    rail->state = RAIL_DOWN;
+    if (good && channel->link.passive) {
+        rail_connect(channel, index);
+    } else if (good) {
+        rail->state = RAIL_OFFERED;
+        rail->offer_wanted = true;
+        channel_work(channel->engine, channel);
+    } else if (channel->link.passive) {
+        rail_answer(channel, index, CHANNEL_ANSWER_FAILED);
+        rails_fail_without(channel, index);
+    } else if (!rails_fail_without(channel, index)) {
+        start_retry(channel, index);
+        connected_if_settled(channel);
     }
-    rail->state = RAIL_OFFERED;
-    rail->offer_wanted = true;
-    channel_work(channel->engine, channel);
 }
 
 void rails_open(struct channel *channel)
 {
-    queues_destroy(channel, 0, channel->queue_pairs); /* fewer than we wanted were agreed on */
+    queues_end(channel, 0, channel->queue_pairs); /* fewer than we wanted were agreed on */
     channel->rails[0].queues[0]->connected = true;
     for (uint32_t i = 0; i < CHANNEL_RAILS_MAX; i++) {
         if (channel->common & 1u << i) {
@@ -399,12 +276,7 @@ void rail_take_offer(struct channel *channel, const struct channel_control *mess
     if (!take_addresses(channel, rail, message)) {
         return;
     }
-    if (!create_queues(channel, message->rail)) {
-        rail_answer(channel, message->rail, CHANNEL_ANSWER_FAILED);
-        rails_fail_without(channel, message->rail);
-        return;
-    }
-    rail_connect(channel, message->rail);
+    begin_attempt(channel, message->rail);
 }
 
 void rail_take_answer(struct channel *channel, const struct channel_control *message)
@@ -417,8 +289,8 @@ void rail_take_answer(struct channel *channel, const struct channel_control *mes
         return;
     }
     if (offer->answer != CHANNEL_ANSWER_OK) {
-        queues_destroy(channel, message->rail, 0);
         rail->state = offer->answer == CHANNEL_ANSWER_LACKED ? RAIL_LACKED : RAIL_DOWN;
+        queues_end(channel, message->rail, 0);
         if (!rails_fail_without(channel, message->rail)) {
             start_retry(channel, message->rail);
             connected_if_settled(channel);
@@ -531,17 +403,16 @@ static void finish_fence(struct channel *channel, uint32_t index)
     bool was_up = rail->state == RAIL_UP;
     rail->fence = FENCE_NONE;
     if (rail->answer_wanted) { /* the peer has not been told of these queue pairs, nor will be */
-        queues_destroy(channel, index, 0);
         rail->answer = CHANNEL_ANSWER_FAILED;
         rail->state = RAIL_DOWN;
+        queues_end(channel, index, 0);
         rails_fail_without(channel, index);
         return;
     }
     rail->state = RAIL_FENCED;
     rail->failed_once = true;
-    queues_destroy(channel, index, 0);
     channel->up &= ~(1u << index);
-    grants_lost(channel, index);
+    queues_end(channel, index, 0);
     sends_rail_lost(channel, index);
     channel->stats.rail_failures[index] += was_up; /* or it was only tried */
     if (rails_fail_without(channel, index)) {

@@ -300,7 +300,7 @@ static void groups_take_windows_in_their_order(void **state)
     }
     expect_received(messages * CHANNEL_GROUP_MAX);
     const struct channel_queue *queue = pair.channel[1]->rails[0].queues[0];
-    assert_int_equal(queue->windows_left, queue->windows_count);
+    assert_int_equal(queue->windows_left, queue->windows.count);
 }
 
 static int setup_without_windows(void **state)

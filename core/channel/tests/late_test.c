@@ -1,102 +1,30 @@
-/* late_test.c: queue pairs that are connected late, and what can happen meanwhile. What the library does
+/* late_test.c: queue pairs that are made, connected or destroyed late, and what can happen meanwhile. What the library does
  * outside of a poll is done when the test says so (late_cm.h); until then, everything else goes on.
  */
+#include "late_pair.h"
 #include "link/prove.h"
-#include "link/tests/late_cm.h"
-#include "pair_fixture.h"
-
-static struct cm late[2];
-
-/* ---- The situation --------------------------------------------------------------------------- */
-
-/* From here on, what may be slow is. */
-static void be_late(void)
-{
-    for (uint32_t side = 0; side < 2; side++) {
-        late_cm_init(&late[side]);
-        pair.engine[side]->links.cm = &late[side];
-    }
-}
-
-static uint32_t side_of(bool passive)
-{
-    return pair.channel[0]->link.passive == passive ? 0 : 1;
-}
-
-static struct channel_rail *rail_1(uint32_t side)
-{
-    return &pair.channel[side]->rails[1];
-}
-
-/* Connected; rail 1 was lost, and the active side has offered it again. */
-static void open_offered(uint32_t queue_pairs)
-{
-    crpc_channel_options options = pair_options();
-    options.queue_pairs = queue_pairs;
-    pair_open(&pair, 2, 2);
-    pair_connect(&pair, &options);
-    be_late();
-    rail_want_fence(pair.channel[0], 1);
-    channel_take_completions(pair.engine[0]);
-    pair_settle(&pair);
-    pair.clock_ns += 50000000;
-    pair_settle(&pair);
-    pair_forget(&pair);
-}
-
-/* Side `passive` connects rail 1, which takes long. Returns the side. */
-static uint32_t open_connecting(bool passive, uint32_t queue_pairs)
-{
-    open_offered(queue_pairs);
-    uint32_t side = side_of(passive);
-    if (!passive) {
-        late_cm_run_all(&late[!side]);
-        pair_settle(&pair);
-    }
-    assert_int_equal(rail_1(side)->state, RAIL_CONNECTING);
-    assert_int_equal(late[side].waiting_count, 1);
-    assert_int_equal(late[!side].waiting_count, 0);
-    return side;
-}
-
-/* Everything that is slow comes to its end, as often as it takes. */
-static void let_all_come(void)
-{
-    for (uint32_t i = 0; i < 20; i++) {
-        late_cm_run_all(&late[0]);
-        late_cm_run_all(&late[1]);
-        pair_wait(&pair, 20000000);
-    }
-}
-
-static void expect_rail_1_up(void)
-{
-    let_all_come();
-    for (uint32_t side = 0; side < 2; side++) {
-        assert_int_equal(pair_info(&pair, side).rail_state[1], CRPC_RAIL_UP);
-        assert_int_equal(pair_stats(&pair, side).protocol_errors, 0);
-        assert_false(late[side].waited);
-    }
-    pair_forget(&pair);
-    pair_message(&pair, 50000, 3);
-    pair_close(&pair);
-}
 
 /* ---- A rail ---------------------------------------------------------------------------------- */
 
-static void polls_go_on_while_a_rail_connects(void **state)
+static void polls_go_on_while_a_rail_comes(void **state)
 {
     (void)state;
-    for (uint32_t passive = 0; passive < 2; passive++) {
-        uint32_t side = open_connecting(passive, 2);
+    for (uint32_t situation = 0; situation < SITUATIONS + 4; situation++) {
+        uint32_t side = situation < SITUATIONS ? open_situation(situation)
+                                               : open_ending(situation & 2, situation & 1);
+        const enum rail_state before =
+            situation < SITUATIONS ? rail_1(side)->state : RAIL_MAKING; /* it waits */
+        const uint32_t done = late[side].done;
         for (uint8_t i = 0; i < 20; i++) {
             pair_message(&pair, 20000, i);
             pair_wait(&pair, 10000000);
             pair_forget(&pair);
         }
-        assert_int_equal(late[side].done, passive ? 0 : late[side].done);
+        assert_int_equal(late[side].done, done);
         assert_int_equal(late[side].waiting_count, 1);
-        assert_int_equal(rail_1(side)->state, RAIL_CONNECTING);
+        late_cm_run_all(&late[!side]); /* the offer, if there was none */
+        pair_settle(&pair);
+        assert_int_equal(rail_1(side)->state, before);
         assert_int_equal(pair_info(&pair, side).rail_state[1], CRPC_RAIL_DOWN);
         assert_false(channel_something_waits(pair.engine[side]));
         expect_rail_1_up();
@@ -107,8 +35,13 @@ static void polls_go_on_while_a_rail_connects(void **state)
 static void nothing_is_promised_before(void **state)
 {
     (void)state;
-    uint32_t passive = open_connecting(true, 1);
+    uint32_t passive = open_at(RAIL_MAKING, true, 1);
     assert_int_equal(rail_1(!passive)->state, RAIL_OFFERED);
+    late_cm_run_all(&late[passive]);
+    assert_int_equal(rail_1(passive)->state, RAIL_MAKING); /* no poll has taken it */
+    assert_true(channel_something_waits(pair.engine[passive]));
+    pair_poll(&pair, passive);
+    assert_int_equal(rail_1(passive)->state, RAIL_CONNECTING);
     late_cm_run_all(&late[passive]);
     assert_int_equal(rail_1(passive)->state, RAIL_CONNECTING); /* no poll has taken it */
     assert_true(channel_something_waits(pair.engine[passive]));
@@ -139,6 +72,69 @@ static void a_rail_that_cannot_be_connected_is_tried_again(void **state)
             expect_rail_1_up();
             assert_int_equal(late[side].refuse, 0);
         }
+    }
+}
+
+/* Then none of what was made is left, and the next attempt is after a pause, which grows. */
+static void a_rail_that_cannot_be_made_is_tried_again(void **state)
+{
+    (void)state;
+    static const struct {
+        enum memory_failure kind;
+        uint32_t nth;
+        bool refused;
+    } failures[] = {{MEMORY_FAIL_CREATE, 1, false},
+                    {MEMORY_FAIL_CREATE, 2, false},
+                    {MEMORY_FAIL_WINDOW, 1, false},
+                    {MEMORY_FAIL_WINDOW, 30, false},
+                    {MEMORY_FAIL_WINDOW, 30, true}};
+    for (uint32_t i = 0; i < 2 * (sizeof(failures) / sizeof(failures[0])); i++) {
+        bool passive = i & 1, refused = failures[i / 2].refused;
+        uint32_t side = open_at(RAIL_MAKING, passive, 2);
+        const struct memory_fabric_counters *counters = memory_fabric_counters(pair.fabric);
+        const struct engine_rail *rail = &pair.engine[side]->rails[1];
+        assert_int_equal(rail->queue_pairs, 2); /* their places are taken */
+        memory_fabric_set_failures(pair.fabric, failures[i / 2].kind, failures[i / 2].nth,
+                                   CRPC_E_NO_MEMORY);
+        late_cm_run_all(&late[side]);
+        assert_false(memory_fabric_failure_pending(pair.fabric, failures[i / 2].kind));
+        if (refused) { /* no thread to end what was made, nor to make anything at the next attempt */
+            late[side].refuse = 2;
+        }
+        pair_poll(&pair, side);
+        assert_int_equal(rail_1(side)->state, RAIL_DOWN);
+        assert_null(rail_1(side)->queues[0]);
+        assert_null(rail_1(side)->queues[1]);
+        assert_int_equal(late[side].waiting_count, !refused);
+        let_side_come(side);
+        assert_int_equal(rail->queue_pairs, 0);
+        assert_int_equal(counters->queue_pairs, passive ? 2 * 2 + 2 : 2 * 2);
+        assert_int_equal(rail_1(side)->attempts, passive ? 0 : 1);
+        assert_int_equal(wheel_timer_set(&rail_1(side)->retry_timer), !passive);
+        pair_message(&pair, 20000, 1);
+        expect_rail_1_up();
+        assert_int_equal(late[side].refuse, 0);
+    }
+}
+
+/* Its device is gone: what a task makes with it goes, and no other attempt begins on this side. */
+static void a_device_that_is_lost_meanwhile_is_not_used(void **state)
+{
+    (void)state;
+    struct cm_event event = {.kind = CM_EVENT_DEVICE_FATAL, .nic = 1};
+    for (uint32_t passive = 0; passive < 2; passive++) {
+        uint32_t side = open_at(RAIL_MAKING, passive, 2);
+        channel_device_event(&pair.engine[side]->links, &event);
+        pair_settle(&pair);
+        assert_int_equal(rail_1(side)->state, RAIL_MAKING);
+        let_all_come();
+        assert_int_equal(rail_1(side)->state, RAIL_DOWN);
+        assert_null(rail_1(side)->queues[0]);
+        assert_int_equal(pair.engine[side]->rails[1].queue_pairs, 0);
+        assert_int_equal(late[side].waiting_count, 0);
+        pair_forget(&pair);
+        pair_message(&pair, 20000, 1);
+        pair_close(&pair);
     }
 }
 
@@ -173,8 +169,8 @@ static void a_rail_that_is_lost_meanwhile_comes_back(void **state)
 static void the_last_rail_can_be_lost_meanwhile(void **state)
 {
     (void)state;
-    for (uint32_t passive = 0; passive < 2; passive++) {
-        uint32_t side = open_connecting(passive, 2);
+    for (uint32_t situation = 0; situation < SITUATIONS; situation++) {
+        uint32_t side = open_situation(situation);
         uint64_t left = channel_receives_left(pair.engine[side], 1);
         struct nic_queue_pair *queue_pair = rail_1(side)->queues[1]->queue_pair;
         rail_want_fence(pair.channel[side], 1); /* that waits */
@@ -182,7 +178,9 @@ static void the_last_rail_can_be_lost_meanwhile(void **state)
         channel_take_completions(pair.engine[side]);
         pair_settle(&pair);
         assert_false(queue_pair->failed);
-        assert_null(table_get(&pair.engine[side]->rails[1].queues, queue_pair->number));
+        if (rail_1(side)->queues[1]->adopted) {
+            assert_null(table_get(&pair.engine[side]->rails[1].queues, queue_pair->number));
+        }
         assert_int_equal(pair_find(&pair, side, CRPC_COMPLETION_DISCONNECTED, 0)->status,
                          CRPC_E_DISCONNECTED);
         assert_non_null(rail_1(side)->queues[1]);
@@ -201,9 +199,9 @@ static void the_last_rail_can_be_lost_meanwhile(void **state)
 static void a_channel_that_is_closed_meanwhile_keeps_its_place(void **state)
 {
     (void)state;
-    for (uint32_t kind = 0; kind < 4; kind++) {
-        bool done = kind & 2;
-        uint32_t side = open_connecting(kind & 1, 2);
+    for (uint32_t kind = 0; kind < 2 * SITUATIONS; kind++) {
+        bool done = kind >= SITUATIONS;
+        uint32_t side = open_situation(kind % SITUATIONS);
         struct channel_engine *engine = pair.engine[side];
         uint32_t left = channel_receives_left(engine, 0);
         assert_int_equal(pair_receive(&pair, side, 0, 100, 0, 1), CRPC_OK); /* not quiet */
@@ -228,12 +226,12 @@ static void a_channel_that_is_closed_meanwhile_keeps_its_place(void **state)
     }
 }
 
-/* Unless nobody looks up the addresses yet: then it goes at once. */
+/* Unless nobody does its task yet: then it goes at once. */
 static void a_channel_that_is_closed_before_its_turn_goes_at_once(void **state)
 {
     (void)state;
-    for (uint32_t passive = 0; passive < 2; passive++) {
-        uint32_t side = open_connecting(passive, 2);
+    for (uint32_t situation = 0; situation < SITUATIONS; situation++) {
+        uint32_t side = open_situation(situation);
         uint32_t left = channel_receives_left(pair.engine[side], 0);
         late[side].not_begun = true;
         link_close(&pair.channel[side]->link);
@@ -249,10 +247,12 @@ static void a_channel_that_is_closed_before_its_turn_goes_at_once(void **state)
 static void an_engine_can_close_meanwhile(void **state)
 {
     (void)state;
-    for (uint32_t kind = 0; kind < 8; kind++) {
-        uint32_t side = open_connecting(kind & 1, 2);
-        late[side].not_begun = kind & 2;
-        if (kind & 4) {
+    for (uint32_t kind = 0; kind < 4 * (SITUATIONS + 4); kind++) {
+        const uint32_t situation = kind / 4;
+        uint32_t side = situation < SITUATIONS ? open_situation(situation)
+                                               : open_ending(situation & 2, situation & 1);
+        late[side].not_begun = kind & 1;
+        if (kind & 2) {
             link_close(&pair.channel[side]->link);
         }
         pair_close(&pair);
@@ -296,13 +296,13 @@ static void what_comes_meanwhile_is_out_of_turn(void **state)
 {
     (void)state;
     enum { OFFER, OFFER_AGAIN, ANSWER, REPORT, PROBE, KINDS };
-    for (uint32_t kind = 0; kind < 2 * KINDS; kind++) {
-        bool passive = kind < KINDS;
-        uint32_t what = kind % KINDS;
-        if (what == REPORT && !passive) {
-            continue; /* that is right: a_rail_that_is_lost_meanwhile_comes_back */
+    for (uint32_t kind = 0; kind < SITUATIONS * KINDS; kind++) {
+        const uint32_t situation = kind / KINDS, what = kind % KINDS;
+        bool passive = situation & 1, connecting = situation & 2;
+        if ((what == REPORT && !passive && connecting) || (what == PROBE && !connecting)) {
+            continue; /* that is right: a_rail_that_is_lost_meanwhile_comes_back; or it cannot come */
         }
-        uint32_t side = open_connecting(passive, 2);
+        uint32_t side = open_situation(situation);
         uint32_t epoch = rail_1(side)->epoch;
         if (what == PROBE) {
             late_cm_run_all(&late[side]); /* its queue pair can be written over */
@@ -430,9 +430,11 @@ static void a_last_word_waits_for_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(polls_go_on_while_a_rail_connects),
+        cmocka_unit_test(polls_go_on_while_a_rail_comes),
         cmocka_unit_test(nothing_is_promised_before),
         cmocka_unit_test(a_rail_that_cannot_be_connected_is_tried_again),
+        cmocka_unit_test(a_rail_that_cannot_be_made_is_tried_again),
+        cmocka_unit_test(a_device_that_is_lost_meanwhile_is_not_used),
         cmocka_unit_test(a_rail_that_is_lost_meanwhile_comes_back),
         cmocka_unit_test(the_last_rail_can_be_lost_meanwhile),
         cmocka_unit_test(a_channel_that_is_closed_meanwhile_keeps_its_place),

@@ -314,7 +314,11 @@ static void close_side(struct sim_side *side)
 void sim_poll(struct sim *sim, struct sim_engine *engine, uint32_t capacity)
 {
     crpc_completion completions[64];
+    const uint64_t made = memory_fabric_counters(sim->base.fabric)->made;
     uint32_t count = channel_poll(engine->engine, completions, capacity);
+    if (sim->late.one_in > 0 && memory_fabric_counters(sim->base.fabric)->made != made) {
+        simulation_fail(&sim->base, "a poll has made queue pairs or windows");
+    }
     sim_look(sim, engine);
     if (count > capacity) {
         simulation_fail(&sim->base, "poll gave more than asked for");

@@ -411,11 +411,11 @@ void sim_check_receives(struct sim *sim, const struct sim_engine *engine)
     }
 }
 
-static bool queue_is_good(const struct channel_rail *rail, const struct nic_queue_pair *connecting)
+static bool queue_is_good(const struct channel_rail *rail, const struct nic_queue_pair *of_task)
 {
     for (uint32_t i = 0; i < CHANNEL_QUEUE_PAIRS_MAX; i++) {
-        if (rail->queues[i] && rail->queues[i]->queue_pair == connecting) {
-            return !connecting->failed;
+        if (rail->queues[i] && rail->queues[i]->queue_pair == of_task) {
+            return !of_task->failed;
         }
     }
     return false;
@@ -427,6 +427,18 @@ static void check_rail(struct sim *sim, const struct channel_rail *rail)
         if (rail->connecting[i] && !queue_is_good(rail, rail->connecting[i])) {
             simulation_fail(&sim->base, "a rail's queue pair that is being connected has failed or "
                                         "is gone");
+        }
+    }
+    for (uint32_t i = 0; i < CHANNEL_QUEUE_PAIRS_MAX && late_cm_waits(&rail->making.task); i++) {
+        const struct nic_queue_pair *making = rail->making.queue_pairs[i];
+        if (making && !queue_is_good(rail, making)) {
+            simulation_fail(&sim->base, "a rail's queue pair that is being made is gone");
+        }
+    }
+    for (uint32_t i = 0; i < CHANNEL_QUEUE_PAIRS_MAX && late_cm_waits(&rail->ending.task); i++) {
+        const struct channel_queue *ending = rail->ending.queues[i];
+        if (ending && (rail->queues[i] || (ending->adopted && !ending->queue_pair->failed))) {
+            simulation_fail(&sim->base, "a queue pair that is ending is in use, or another is");
         }
     }
 }

@@ -138,7 +138,7 @@ static void stall(struct sim *sim, struct sim_side *side)
 {
     uint32_t rail = random_below(&sim->base.random, CHANNEL_RAILS_MAX);
     struct channel_queue *queue = side->channel->rails[rail].queues[0];
-    if (queue) {
+    if (queue && queue->adopted) {
         memory_fabric_stall(queue->queue_pair, random_between(&sim->base.random, 1, 250));
     }
 }
@@ -185,6 +185,10 @@ static void fail_attempt(struct sim *sim)
     sim->attempt_fails = true;
     sim->failure = random_percent(random, 50) ? MEMORY_FAIL_CREATE : MEMORY_FAIL_CONNECT;
     uint32_t nth = random_between(random, 1, 4);
+    if (!memory_fabric_options(sim->base.fabric)->no_windows && random_percent(random, 30)) {
+        sim->failure = MEMORY_FAIL_WINDOW;
+        nth = random_between(random, 1, 40);
+    }
     simulation_tell(&sim->base, "attempt: failure %u, in %u calls", sim->failure, nth);
     memory_fabric_set_failures(sim->base.fabric, sim->failure, nth, CRPC_E_NO_RESOURCE);
 }
