@@ -70,7 +70,7 @@ check "with a libcopyrpc that is installed" bash -c "cd '$source' && PKG_CONFIG_
 check "that one is linked with" bash -c "find '$work/copyrpc/build' -name '_native.*.so' -exec readelf -d {} + | grep -q 'NEEDED.*libcopyrpc.so.0'"
 
 mkdir "$work/alone"
-cp -r "$source/bindings/python/"{copyrpc,meson.build,pyproject.toml,README.md,build_native.py} "$work/alone"
+cp -r "$source/bindings/python/"{copyrpc,meson.build,pyproject.toml,README.md,LICENSE,build_native.py,add_library_source.py} "$work/alone"
 check "no library and no checkout: pip says what to do" bash -c "! '$venv/pip' install --no-deps --no-build-isolation '$work/alone' > '$work/alone.log' 2>&1 && grep -q 'libcopyrpc is not installed' '$work/alone.log' && grep -q PKG_CONFIG_PATH '$work/alone.log'"
 mkdir "$work/nothing"
 check "no libibverbs: pip names the packages" bash -c "! PKG_CONFIG_LIBDIR='$work/nothing' '$venv/pip' install --no-deps --no-build-isolation '$work/alone' > '$work/none.log' 2>&1 && grep -q 'apt install libibverbs-dev librdmacm-dev' '$work/none.log'"
