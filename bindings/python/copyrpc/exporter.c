@@ -7,6 +7,8 @@
 
 #include <stdatomic.h>
 
+static PyTypeObject *exporter_type;
+
 #define ENDED ((Py_ssize_t)-1)
 
 struct exporter {
@@ -60,7 +62,7 @@ static PyObject *exporter_new(PyTypeObject *type, PyObject *arguments, PyObject 
                                      &readonly)) {
         return NULL;
     }
-    struct exporter *self = (struct exporter *)type->tp_alloc(type, 0);
+    struct exporter *self = (struct exporter *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
         self->address = (void *)(uintptr_t)address;
         self->bytes = bytes;
@@ -74,22 +76,23 @@ static PyMethodDef exporter_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyBufferProcs exporter_buffer = {
-    .bf_getbuffer = exporter_get,
-    .bf_releasebuffer = exporter_release,
+static PyType_Slot exporter_slots[] = {
+    {Py_tp_doc, "Memory of the library's, as long as it is there."},
+    {Py_tp_new, exporter_new},
+    {Py_tp_methods, exporter_methods},
+    {Py_bf_getbuffer, exporter_get},
+    {Py_bf_releasebuffer, exporter_release},
+    {0, NULL},
 };
 
-static PyTypeObject exporter_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Exporter",
-    .tp_basicsize = sizeof(struct exporter),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Memory of the library's, as long as it is there.",
-    .tp_new = exporter_new,
-    .tp_methods = exporter_methods,
-    .tp_as_buffer = &exporter_buffer,
+static PyType_Spec exporter_spec = {
+    .name = "copyrpc._guards.Exporter",
+    .basicsize = sizeof(struct exporter),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = exporter_slots,
 };
 
 int copyrpc_exporter_add(PyObject *module)
 {
-    return PyModule_AddType(module, &exporter_type);
+    return copyrpc_type_add(module, &exporter_spec, &exporter_type);
 }

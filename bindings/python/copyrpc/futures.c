@@ -8,6 +8,7 @@
 
 #include "native.h"
 
+static PyTypeObject *awaited_type, *results_type;
 static PyObject *name_of_done, *name_of_set_result, *name_of_outbox;
 
 /* A pending call of a coroutine's. */
@@ -17,20 +18,19 @@ struct awaited {
     unsigned long long id; /* in its user_data; 0 before it is in the outbox */
 };
 
-static PyObject *awaited_new(PyObject *type, PyObject *const *arguments, size_t flagged_count,
-                             PyObject *names)
+static PyObject *awaited_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    if (PyVectorcall_NARGS(flagged_count) != 2 || names != NULL) {
+    PyObject *attachment, *future;
+    if (keywords != NULL || !PyArg_UnpackTuple(arguments, "Awaited", 2, 2, &attachment, &future)) {
         PyErr_SetString(PyExc_TypeError, "Awaited takes an attachment and a future");
         return NULL;
     }
-    struct awaited *self =
-        (struct awaited *)((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
+    struct awaited *self = (struct awaited *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
-        Py_INCREF(arguments[0]);
-        Py_INCREF(arguments[1]);
-        self->attachment = arguments[0];
-        self->future = arguments[1];
+        Py_INCREF(attachment);
+        Py_INCREF(future);
+        self->attachment = attachment;
+        self->future = future;
     }
     return (PyObject *)self;
 }
@@ -83,6 +83,7 @@ static PyObject *awaited_finish(PyObject *object, PyObject *const *arguments, Py
 static int awaited_traverse(PyObject *object, visitproc visit, void *arg)
 {
     struct awaited *self = (struct awaited *)object;
+    Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->attachment);
     Py_VISIT(self->future);
     return 0;
@@ -100,7 +101,7 @@ static void awaited_dealloc(PyObject *object)
 {
     PyObject_GC_UnTrack(object);
     awaited_clear(object);
-    Py_TYPE(object)->tp_free(object);
+    copyrpc_free_collected(object);
 }
 
 static PyMethodDef awaited_methods[] = {
@@ -114,17 +115,22 @@ static PyMemberDef awaited_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject awaited_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Awaited",
-    .tp_basicsize = sizeof(struct awaited),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A pending call, whose answer goes to a future of the attachment's loop.",
-    .tp_vectorcall = awaited_new,
-    .tp_dealloc = awaited_dealloc,
-    .tp_traverse = awaited_traverse,
-    .tp_clear = awaited_clear,
-    .tp_methods = awaited_methods,
-    .tp_members = awaited_members,
+static PyType_Slot awaited_slots[] = {
+    {Py_tp_doc, "A pending call, whose answer goes to a future of the attachment's loop."},
+    {Py_tp_new, awaited_new},
+    {Py_tp_dealloc, awaited_dealloc},
+    {Py_tp_traverse, awaited_traverse},
+    {Py_tp_clear, awaited_clear},
+    {Py_tp_methods, awaited_methods},
+    {Py_tp_members, awaited_members},
+    {0, NULL},
+};
+
+static PyType_Spec awaited_spec = {
+    .name = "copyrpc._guards.Awaited",
+    .basicsize = sizeof(struct awaited),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = awaited_slots,
 };
 
 /* ---- Results ---- */
@@ -138,7 +144,9 @@ struct results {
 /* The loop's own thread does this. A future that is done was canceled, or has its result from an attempt that was cut. */
 static int give(PyObject *future, const struct copyrpc_native_result *result)
 {
-    PyObject *done = PyObject_CallMethodNoArgs(future, name_of_done);
+    PyObject *called[] = {future, NULL};
+    PyObject *done =
+        PyObject_VectorcallMethod(name_of_done, called, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     if (done == NULL) {
         return -1;
     }
@@ -152,7 +160,9 @@ static int give(PyObject *future, const struct copyrpc_native_result *result)
     if (payload == NULL) {
         return -1;
     }
-    PyObject *none = PyObject_CallMethodOneArg(future, name_of_set_result, payload);
+    called[1] = payload;
+    PyObject *none = PyObject_VectorcallMethod(name_of_set_result, called,
+                                               2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_DECREF(payload);
     Py_XDECREF(none);
     return none == NULL ? -1 : 0;
@@ -170,7 +180,7 @@ static int hand_one(const struct copyrpc_native_result *result, PyObject *pendin
     PyObject *pending = PyDict_GetItemWithError(pendings, id);
     if (pending == NULL) {
         status = PyErr_Occurred() ? -1 : 0;
-    } else if (Py_IS_TYPE(pending, &awaited_type) && result->status == 0 &&
+    } else if (Py_IS_TYPE(pending, awaited_type) && result->status == 0 &&
                ((struct awaited *)pending)->attachment == attachment) {
         PyObject *future = ((struct awaited *)pending)->future;
         Py_INCREF(future);
@@ -218,7 +228,7 @@ static PyObject *results_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "K", names, &address)) {
         return NULL;
     }
-    struct results *self = (struct results *)type->tp_alloc(type, 0);
+    struct results *self = (struct results *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
         self->array = (const struct copyrpc_native_result *)(uintptr_t)address;
     }
@@ -235,14 +245,19 @@ static PyMemberDef results_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject results_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Results",
-    .tp_basicsize = sizeof(struct results),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "The results of a poll.",
-    .tp_new = results_new,
-    .tp_methods = results_methods,
-    .tp_members = results_members,
+static PyType_Slot results_slots[] = {
+    {Py_tp_doc, "The results of a poll."},
+    {Py_tp_new, results_new},
+    {Py_tp_methods, results_methods},
+    {Py_tp_members, results_members},
+    {0, NULL},
+};
+
+static PyType_Spec results_spec = {
+    .name = "copyrpc._guards.Results",
+    .basicsize = sizeof(struct results),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = results_slots,
 };
 
 /* ---- The outbox ---- */
@@ -347,8 +362,8 @@ int copyrpc_futures_add(PyObject *module)
         return -1;
     }
     if (PyModule_AddFunctions(module, futures_functions) < 0 ||
-        PyModule_AddType(module, &awaited_type) < 0) {
+        copyrpc_type_add(module, &awaited_spec, &awaited_type) < 0) {
         return -1;
     }
-    return PyModule_AddType(module, &results_type);
+    return copyrpc_type_add(module, &results_spec, &results_type);
 }

@@ -3,6 +3,8 @@
 
 #include <structmember.h>
 
+static PyTypeObject *tally_type;
+
 /* How often a step is tried. A step that fails by itself fails each time. */
 #define TRIES_MAX 100
 
@@ -83,14 +85,19 @@ static PyMemberDef tally_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject tally_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Tally",
-    .tp_basicsize = sizeof(struct tally),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "How many of the things that came were handed out.",
-    .tp_new = PyType_GenericNew,
-    .tp_methods = tally_methods,
-    .tp_members = tally_members,
+static PyType_Slot tally_slots[] = {
+    {Py_tp_doc, "How many of the things that came were handed out."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_methods, tally_methods},
+    {Py_tp_members, tally_members},
+    {0, NULL},
+};
+
+static PyType_Spec tally_spec = {
+    .name = "copyrpc._guards.Tally",
+    .basicsize = sizeof(struct tally),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = tally_slots,
 };
 
 static PyMethodDef guard_functions[] = {
@@ -103,5 +110,5 @@ int copyrpc_guard_add(PyObject *module)
 {
     return PyModule_AddFunctions(module, guard_functions) < 0
                ? -1
-               : PyModule_AddType(module, &tally_type);
+               : copyrpc_type_add(module, &tally_spec, &tally_type);
 }

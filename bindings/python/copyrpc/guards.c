@@ -8,6 +8,27 @@ static struct PyModuleDef guards_module = {
     .m_size = -1,
 };
 
+int copyrpc_type_add(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec,
+                                                     NULL); /* for as long as the process runs */
+    return *type == NULL ? -1 : PyModule_AddType(module, *type);
+}
+
+void copyrpc_free_collected(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+void copyrpc_free_plain(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
 PyMODINIT_FUNC PyInit__guards(void);
 
 PyMODINIT_FUNC PyInit__guards(void)

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static PyTypeObject *hold_type, *use_type;
+
 struct hold {
     PyObject_HEAD PyThread_type_lock lock;
     atomic_ulong owner; /* the thread that holds it, 0 if none does */
@@ -230,7 +232,7 @@ static PyObject *hold_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O", names, &busy)) {
         return NULL;
     }
-    struct hold *self = (struct hold *)type->tp_alloc(type, 0);
+    struct hold *self = (struct hold *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
@@ -251,7 +253,7 @@ static void hold_dealloc(PyObject *object)
         PyThread_free_lock(self->lock);
     }
     Py_XDECREF(self->busy);
-    Py_TYPE(object)->tp_free(object);
+    copyrpc_free_plain(object);
 }
 
 static PyMethodDef hold_methods[] = {
@@ -270,15 +272,17 @@ static PyGetSetDef hold_attributes[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyTypeObject hold_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Hold",
-    .tp_basicsize = sizeof(struct hold),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "The lock of a context.",
-    .tp_new = hold_new,
-    .tp_dealloc = hold_dealloc,
-    .tp_methods = hold_methods,
-    .tp_getset = hold_attributes,
+static PyType_Slot hold_slots[] = {
+    {Py_tp_doc, "The lock of a context."}, {Py_tp_new, hold_new},
+    {Py_tp_dealloc, hold_dealloc},         {Py_tp_methods, hold_methods},
+    {Py_tp_getset, hold_attributes},       {0, NULL},
+};
+
+static PyType_Spec hold_spec = {
+    .name = "copyrpc._guards.Hold",
+    .basicsize = sizeof(struct hold),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = hold_slots,
 };
 
 int copyrpc_use_take(PyObject *object)
@@ -328,11 +332,11 @@ static PyObject *use_new(PyTypeObject *type, PyObject *arguments, PyObject *keyw
 {
     static char *names[] = {"hold", "pointer", "gone", NULL};
     PyObject *hold, *pointer, *gone;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OO", names, &hold_type, &hold,
-                                     &pointer, &gone)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OO", names, hold_type, &hold, &pointer,
+                                     &gone)) {
         return NULL;
     }
-    struct use *self = (struct use *)type->tp_alloc(type, 0);
+    struct use *self = (struct use *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
         Py_INCREF(hold);
         Py_INCREF(pointer);
@@ -347,6 +351,7 @@ static PyObject *use_new(PyTypeObject *type, PyObject *arguments, PyObject *keyw
 static int use_traverse(PyObject *object, visitproc visit, void *arg)
 {
     struct use *self = (struct use *)object;
+    Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->pointer);
     Py_VISIT(self->gone);
     return 0;
@@ -369,7 +374,7 @@ static void use_dealloc(PyObject *object)
     Py_XDECREF((PyObject *)self->hold);
     Py_XDECREF(self->pointer);
     Py_XDECREF(self->gone);
-    Py_TYPE(object)->tp_free(object);
+    copyrpc_free_collected(object);
 }
 
 static PyMethodDef use_methods[] = {
@@ -383,20 +388,27 @@ static PyMemberDef use_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject use_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Use",
-    .tp_basicsize = sizeof(struct use),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "`with use as pointer` takes the lock, if `pointer` is not None.",
-    .tp_new = use_new,
-    .tp_dealloc = use_dealloc,
-    .tp_traverse = use_traverse,
-    .tp_clear = use_clear,
-    .tp_methods = use_methods,
-    .tp_members = use_members,
+static PyType_Slot use_slots[] = {
+    {Py_tp_doc, "`with use as pointer` takes the lock, if `pointer` is not None."},
+    {Py_tp_new, use_new},
+    {Py_tp_dealloc, use_dealloc},
+    {Py_tp_traverse, use_traverse},
+    {Py_tp_clear, use_clear},
+    {Py_tp_methods, use_methods},
+    {Py_tp_members, use_members},
+    {0, NULL},
+};
+
+static PyType_Spec use_spec = {
+    .name = "copyrpc._guards.Use",
+    .basicsize = sizeof(struct use),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = use_slots,
 };
 
 int copyrpc_hold_add(PyObject *module)
 {
-    return PyModule_AddType(module, &hold_type) < 0 ? -1 : PyModule_AddType(module, &use_type);
+    return copyrpc_type_add(module, &hold_spec, &hold_type) < 0
+               ? -1
+               : copyrpc_type_add(module, &use_spec, &use_type);
 }

@@ -3,6 +3,8 @@
 
 #include <structmember.h>
 
+static PyTypeObject *pins_type;
+
 /* Keeps payloads where they are for as long as it lives, and has them in the form that the library wants. */
 struct pins {
     PyObject_HEAD PyObject *payloads; /* a tuple */
@@ -74,7 +76,7 @@ static PyObject *pins_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!", names, &PyTuple_Type, &payloads)) {
         return NULL;
     }
-    struct pins *self = (struct pins *)type->tp_alloc(type, 0);
+    struct pins *self = (struct pins *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
@@ -91,6 +93,7 @@ static PyObject *pins_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 static int pins_traverse(PyObject *object, visitproc visit, void *arg)
 {
     struct pins *self = (struct pins *)object;
+    Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->payloads);
     for (Py_ssize_t i = 0; i < self->views_count; i++) {
         Py_VISIT(self->views[i].obj);
@@ -109,7 +112,7 @@ static void pins_dealloc(PyObject *object)
     PyMem_Free(self->addresses);
     PyMem_Free(self->sizes);
     Py_XDECREF(self->payloads);
-    Py_TYPE(object)->tp_free(object);
+    copyrpc_free_collected(object);
 }
 
 static Py_ssize_t pins_length(PyObject *object)
@@ -135,18 +138,21 @@ static PyGetSetDef pins_attributes[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PySequenceMethods pins_sequence = {.sq_length = pins_length};
+static PyType_Slot pins_slots[] = {
+    {Py_tp_doc, "A tuple of payloads, which stay where they are."},
+    {Py_tp_new, pins_new},
+    {Py_tp_dealloc, pins_dealloc},
+    {Py_tp_traverse, pins_traverse},
+    {Py_tp_getset, pins_attributes},
+    {Py_sq_length, pins_length},
+    {0, NULL},
+};
 
-static PyTypeObject pins_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "copyrpc._guards.Pins",
-    .tp_basicsize = sizeof(struct pins),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "A tuple of payloads, which stay where they are.",
-    .tp_new = pins_new,
-    .tp_dealloc = pins_dealloc,
-    .tp_traverse = pins_traverse,
-    .tp_getset = pins_attributes,
-    .tp_as_sequence = &pins_sequence,
+static PyType_Spec pins_spec = {
+    .name = "copyrpc._guards.Pins",
+    .basicsize = sizeof(struct pins),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = pins_slots,
 };
 
 /* copy_spans(results, low, ids, spans, count): results[id - low] becomes a copy of its span, as bytes. No signal handler runs
@@ -177,7 +183,7 @@ static PyObject *copy_spans(PyObject *module, PyObject *const *arguments, Py_ssi
 
 void *copyrpc_pins_address(PyObject *object)
 {
-    if (!PyObject_TypeCheck(object, &pins_type)) {
+    if (!Py_IS_TYPE(object, pins_type)) {
         return NULL;
     }
     struct pins *self = (struct pins *)object;
@@ -193,5 +199,5 @@ int copyrpc_payloads_add(PyObject *module)
 {
     return PyModule_AddFunctions(module, payloads_functions) < 0
                ? -1
-               : PyModule_AddType(module, &pins_type);
+               : copyrpc_type_add(module, &pins_spec, &pins_type);
 }
