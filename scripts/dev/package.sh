@@ -1,155 +1,23 @@
-# what: builds the Debian packages in a clean root, and tries them in another
+# what: makes packages that people can install, and tries them
 #help
-#help Usage: ./dev package [--keep]
+#help Usage: ./dev package KIND [OPTION...]
 #help
-#help Bootstraps the system that this is (Debian or Ubuntu) from the mirror that apt has, with nothing of what is installed here. In a first copy,
-#help builds the packages by the README's lines, and has lintian and hardening-check look at them. In a second one, installs them from an
-#help archive, and runs the tests of debian/tests. In a third one, installs by the README's lines with meson, and runs its program. Says how
-#help long it takes from nothing to a first call. Needs root and the network; takes ten minutes. The packages are left in build/package/result; with
-#help --keep the copies are left beside it, too.
-keep=
-for word; do
-    case $word in
-    --keep) keep=1 ;;
-    *) die "unknown argument $word; see ./dev package --help" ;;
-    esac
-done
-[ "$(id -u)" = 0 ] || exec sudo "$root/dev" package "$@"
-command -v apt-get >/dev/null || die "there is no apt-get here: on other systems, see packaging/copyrpc.spec"
-work=$root/build/package
-# shellcheck source=/dev/null # of the system
-codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-# shellcheck source=/dev/null # of the system
-origin=$(. /etc/os-release && echo "${ID^}") # Debian, Ubuntu
-
-# in_root NAME COMMAND...: with processes and mounts of its own, which end with the command.
-in_root() {
-    # shellcheck disable=SC2016 # expanded by the shell within
-    unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t tmpfs tmpfs dev/shm
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$@"' in_root "$work/$1" . "${@:2}"
-}
-as_nobody() { in_root "$1" setpriv --reuid nobody --regid nogroup --clear-groups env HOME=/tmp "${@:2}"; }
-install_in() { in_root "$1" apt-get install -y -q --no-install-recommends "${@:2}"; }
-
-# step NAME COMMAND...: its output goes to a log, of which the end is shown when it fails. Not for conditions, where bash forgets what -e is.
-step() {
-    local name=$1 log begun=$SECONDS status
-    log=$work/logs/${name// /-}.log
-    shift
-    set +e
-    (set -e; "$@") > "$log" 2>&1 < /dev/null
-    status=$?
-    set -e
-    [ $status = 0 ] || { tail -n 30 "$log" >&2; die "failed: $name; the whole log is ${log#"$root/"}"; }
-    say "$name: $((SECONDS - begun)) s"
-}
-
-# The distribution's own archives that apt knows here, as lines for another system.
-archives() {
-    # shellcheck disable=SC2016 # apt's words
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' "Origin: $origin" | sort -u |
-        awk -v codename="$codename" '$2 ~ "^" codename { print "deb", $1, $2, $3 }'
-}
-
-bootstrap() {
-    local mirror components
-    mirror=$(archives | awk -v codename="$codename" '$3 == codename { print $2; exit }')
-    components=$(archives | awk -v codename="$codename" '$3 == codename { print $4 }' | paste -sd ,)
-    debootstrap --variant=minbase --components="$components" "$codename" "$work/base" "$mirror"
-    archives > "$work/base/etc/apt/sources.list"
-}
-
-# readme_lines NAME NUMBER: does what a block of the README's "Install it" says, in a copy of the checkout in that root. Whoever is root already
-# needs no sudo, and nobody is there to say yes.
-readme_lines() {
-    local source=$root # for readme_block
-    . "$root/docs/tests/readme.sh"
-    # shellcheck disable=SC2016 # for the shell that it will be
-    printf '#!/bin/sh\n[ "$1" != apt ] || { shift; set -- apt-get -y "$@"; }\nexec "$@"\n' > "$work/$1/usr/bin/sudo"
-    chmod +x "$work/$1/usr/bin/sudo"
-    readme_block "Install it" sh "$2" > "$work/$1/src/lines"
-    [ -s "$work/$1/src/lines" ] || die "the README has no block $2 of lines to install by"
-    in_root "$1" nice sh -euxc 'cd /src/copyrpc && . ../lines'
-}
-prepare() { # NAME: a copy of the bare system that has a copy of the checkout.
-    rm -rf --one-file-system "${work:?}/$1"
-    cp -a "$work/base" "$work/$1"
-    mkdir -p "$work/$1/src/copyrpc"
-    (cd "$root" && git -c safe.directory="$root" ls-files -co --exclude-standard -z | tar --null --files-from - -cf -) |
-        tar -xf - -C "$work/$1/src/copyrpc"
-}
-
-# ---- The first copy: the packages.
-# The Python modules call no function that has a hardened twin. What there is of protected control flow, the distribution decides.
-check_packages() {
-    install_in builder lintian devscripts
-    # shellcheck disable=SC2016 # expanded by the shell within
-    in_root builder sh -euxc 'cd /src/copyrpc/debian
-        hardening-check --nocfprotection $(find copyrpc-tools/usr/bin simnic libcopyrpc0 libnccl-net-copyrpc -type f "(" -path "*/bin/*" -o -name "lib*.so*" ")")
-        cd ..
-        dpkg-buildpackage --unsigned-source --unsigned-changes --build=source
-        lintian --allow-root -i --pedantic --fail-on error,warning ../*.changes'
-}
-
-# ---- The second: a user who installs packages.
-control_field() { # FIELD TEST
-    awk -v field="$1:" -v test="$2" 'BEGIN { RS = ""; FS = "\n" } $1 == "Tests: " test {
-        for (i = 1; i <= NF; i++) if (sub("^" field " *", "", $i)) { gsub(",", "", $i); print $i } }' "$root/debian/tests/control"
-}
-run_test() { # NAME
-    local words
-    read -ra words <<< "$(control_field Depends "$1")"
-    install_in user "${words[@]}"
-    as_nobody user "/src/copyrpc/debian/tests/$1"
-}
-serve_packages() { # so that apt finds the packages as those of any other archive
-    prepare user
-    mkdir "$work/user/packages"
-    cp "$work/result/"*.deb "$work/user/packages/"
-    in_root builder sh -euc 'cd /src && dpkg-scanpackages .' > "$work/user/packages/Packages"
-    echo 'deb [trusted=yes] file:/packages ./' >> "$work/user/etc/apt/sources.list"
-}
-
-mkdir -p "$work/logs" "$work/result"
-command -v debootstrap >/dev/null || step "getting debootstrap" apt-get install -y --no-install-recommends debootstrap
-remove_roots() { rm -rf --one-file-system "${work:?}"/{base,builder,user,meson}; }
-# What is left belongs to whom it was built for, and can be deleted by him.
-finish() {
-    [ -n "$keep" ] || remove_roots
-    [ -z "${SUDO_UID:-}" ] || chown -R "$SUDO_UID:${SUDO_GID:?}" "$work/logs" "$work/result"
-    [ -z "${SUDO_UID:-}" ] || chown "$SUDO_UID:${SUDO_GID:?}" "$work"
-}
-trap finish EXIT
-remove_roots
-step "bootstrapping $codename" bootstrap
-step "a system for the build" prepare builder
-step "updating it" in_root builder apt-get update -q
-step "building and installing by the README" readme_lines builder 1
-step "lintian and hardening-check" check_packages
-rm -f "$work/result/"*
-cp "$work/builder/src/"*_* "$work/result/"
-
-step "a system for a user of packages" serve_packages
-begun=$SECONDS
-step "updating that" in_root user apt-get update -q
-step "test hello" run_test hello
-say "from a bare system to the first call in C: $((SECONDS - begun)) s"
-begun=$SECONDS
-step "test python" run_test python
-say "and then to that in Python: $((SECONDS - begun)) s"
-mapfile -t tests < <(sed -n 's/^Tests: //p' "$root/debian/tests/control")
-for name in "${tests[@]}"; do
-    case $name in
-    hello|python) ;;
-    *) step "test $name" run_test "$name" ;;
-    esac
-done
-
-step "a system for a user of meson" prepare meson
-begun=$SECONDS
-step "updating the last" in_root meson apt-get update -q
-step "getting jansson for simnic" install_in meson libjansson-dev
-step "installing by the README with meson" readme_lines meson 2
-step "the README's program" as_nobody meson /src/copyrpc/debian/tests/hello
-say "from a bare system to the first call in C by meson: $((SECONDS - begun)) s"
-say "the packages are in ${work#"$root/"}/result"
+#help Makes the packages of one kind in build/package/KIND, as a release has them, and tries each where nothing of this checkout is.
+#help Without a KIND it lists those that there are; ./dev package KIND --help tells more. What lies there of the last time goes.
+#help A kind is a file in scripts/package with a line "# kind: ...", which is sourced with $packages set to its folder.
+kind=${1:-}
+if [[ $kind = */* ]] || ! grep -qs '^# kind: ' "$root/scripts/package/$kind.sh"; then
+    echo "usage: ./dev package KIND [OPTION...]; the kinds:" >&2
+    for file in "$root"/scripts/package/*.sh; do
+        ! grep -q '^# kind: ' "$file" || printf '  %-11s %s\n' "$(basename "$file" .sh)" "$(sed -n 's/^# kind: //p' "$file")" >&2
+    done
+    exit 2
+fi
+shift
+case ${1:-} in
+-h|--help) sed -n 's/^# kind: //p; s/^#help\( \|$\)//p' "$root/scripts/package/$kind.sh"; exit 0 ;;
+esac
+# shellcheck disable=SC2034 # what is sourced uses it
+packages=$root/build/package/$kind
+# shellcheck source=/dev/null # whichever it is: each is checked by itself
+. "$root/scripts/package/$kind.sh"

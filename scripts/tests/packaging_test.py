@@ -1,5 +1,5 @@
 """packaging_test.py SOURCE_ROOT BUILD: that what is written about the packages is so: versions, symbols, and which package has which of
-the installed files. Prints TAP. A package is built by ./dev package; this is what would fail there and can be seen in a second."""
+the installed files. Prints TAP. A package is built by ./dev package debian; this is what would fail there and can be seen in a second."""
 import fnmatch
 import json
 import pathlib
