@@ -3,7 +3,7 @@ module github.com/copyrpc/copyrpc/bindings/go/otel
 go 1.24.0
 
 require (
-	github.com/copyrpc/copyrpc/bindings/go v0.0.0
+	github.com/copyrpc/copyrpc/bindings/go v0.1.0
 	go.opentelemetry.io/otel v1.41.0
 	go.opentelemetry.io/otel/sdk v1.41.0
 	go.opentelemetry.io/otel/trace v1.41.0
