@@ -20,6 +20,10 @@ while [ $# -gt 0 ]; do
 done
 [[ $turn =~ ^[0-9]+$ ]] || die "--turn wants a number, not '$turn'"
 cd "$root"
+# Tests would do without it, and fail.
+for file in {/var/lib,"${XDG_STATE_HOME:-$HOME/.local/state}"}/copyrpc/mlx5_[01].leave-out; do
+    ! grep -qs '^card 0273690' "$file" || die "$file says what copyrpc-check found to fail on simnic, so programs leave it out: delete it"
+done
 mkdir -p build
 exec 9> build/test.lock
 flock -n 9 || die "another ./dev test runs in $root: wait for it to end, or use a clone of your own"
