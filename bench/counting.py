@@ -71,6 +71,8 @@ def run(simnic, command, functions, *options, events=("Ir",)):
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
         arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
+                     # else a thread that polls may keep one that connects from a lock for minutes
+                     "--fair-sched=try",
                      # a doorbell that traps is made by a signal handler, which needs the registers
                      "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
                      "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + functions,

@@ -130,7 +130,8 @@ checks = [
     ("with metrics, an RPC takes at most 340 instructions more at depth 256, and 740 alone",
      measured["depth_256"]["total"] <= result["rpc_depth_256"]["total"] + 340 and
      measured["depth_1"]["total"] <= result["rpc_depth_1"]["total"] + 740, json.dumps(measured)),
-    ("each of the four parts of a lone call touches at most 43 cache lines of data", max(result["lone_call"]["cache_lines"].values()) <= 43,
+    # One of them is the stack's, or not: where that begins depends on how long the environment is.
+    ("each of the four parts of a lone call touches at most 44 cache lines of data", max(result["lone_call"]["cache_lines"].values()) <= 44,
      json.dumps(result["lone_call"]["cache_lines"])),
     ("64 calls at depth 64 cost at most 2 doorbells a side",
      all(64 * result["rpc_counters_depth_64"][side]["doorbells"] <= 2 for side in ("client", "server")),
