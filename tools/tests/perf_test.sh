@@ -79,9 +79,10 @@ cp "$work/json" "$work/calls.json"
 measure -s 8:32 -n 100
 cp "$work/json" "$work/sizes.json"
 check "the JSON of calls says what ran where, and when" json_of "$work/calls.json" "$about and r['mode'] == 'calls' and r['options']['depth'] == 4 and r['options']['rate'] == 1000"
+# What the one before has said must not be taken for the next one's.
+start_other() { rm -f "$work/other"; "$perf" server "$@" "$address:7479" > "$work/other" 2>&1 & other=$!; }
 for kind in queues channels; do
-    "$perf" server --$kind "$address:7479" > "$work/other" 2>&1 &
-    other=$!
+    start_other --$kind
     options=(--channels)
     [ $kind = channels ] || options=(--send)
     check "a server of $kind listens" listening "$work/other"
@@ -98,14 +99,12 @@ done
 # Processors.
 processor=$(python3 -c "import os; print(max(os.sched_getaffinity(0)))")
 processors=$(python3 -c "import os; print(','.join(map(str, sorted(os.sched_getaffinity(0))[:2])))")
-"$perf" server --cpu "$processor" "$address:7479" > "$work/other" 2>&1 &
-other=$!
+start_other --cpu "$processor"
 check "a server with a processor of its own listens" listening "$work/other"
 allowed() { sed -n 's/^Cpus_allowed_list:\t//p' /proc/"$1"/task/*/status | sort -u | paste -sd ,; }
 check "and runs nowhere else" [ "$(allowed $other)" = "$processor" ]
 check_stops "it ends" $other
-"$perf" server --cpu "$processors" --threads 4 "$address:7479" > "$work/other" 2>&1 &
-other=$!
+start_other --cpu "$processors" --threads 4
 check "four threads on two processors listen" listening "$work/other"
 spread() { for _ in $(seq 600); do [ "$(allowed $other)" = "$processors" ] && return; sleep 0.1; done; allowed $other; return 1; }
 check "and are on one each, in turn" spread
