@@ -73,7 +73,7 @@ int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain
                                      uint32_t depth, uint32_t receives,
                                      struct nic_queue_pair **result, crpc_error *error)
 {
-    struct nic_queue_pair *queue_pair;
+    struct nic_queue_pair *queue_pair = NULL;
     int32_t status = verbs_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
     if (status != CRPC_OK) {
         return status;
