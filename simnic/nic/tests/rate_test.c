@@ -1,37 +1,7 @@
 /* rate_test.c: ports with a rate (fault `rail0=rate:GBPS`): what they send in a time, who gets how much of it, and that
  * waiting for a port is no loss. */
-#include "simnic/nic/tests/expect.h"
-
-#define MS 1000000ull
 #define BYTES 1000000u
-
-struct scene {
-    struct rig *rig;
-    struct rig_cq *cq;
-    struct rig_memory from, to;
-};
-
-static int begin(void **state)
-{
-    struct scene *s = calloc(1, sizeof(*s));
-    assert_non_null(s);
-    s->rig = rig_new();
-    s->cq = rig_cq_new(s->rig, 256, 64);
-    s->from = rig_memory(s->rig, BYTES);
-    s->to = rig_memory(s->rig, BYTES);
-    rig_fill(s->from.bytes, BYTES, 7);
-    *state = s;
-    return 0;
-}
-
-static int end(void **state)
-{
-    struct scene *s = *state;
-    rig_fault(s->rig, "none");
-    rig_delete(s->rig);
-    free(s);
-    return 0;
-}
+#include "simnic/nic/tests/rails_scene.h"
 
 /* One of two that are connected to each other. */
 static struct rig_qp *new_pair(struct scene *s, uint8_t rail)
@@ -46,22 +16,9 @@ static struct rig_qp *new_pair(struct scene *s, uint8_t rail)
     return a;
 }
 
-static void write_all(struct scene *s, struct rig_qp *qp, uint32_t bytes)
-{
-    rig_rdma(qp, MLX5_OPCODE_RDMA_WRITE, SIGNALLED, &s->from, bytes, &s->to);
-}
-
-/* Lets time pass until the next completion, which is good; returns how long it took. */
 static uint64_t until_done(struct scene *s)
 {
-    uint64_t start_ns = s->rig->now_ns;
-    struct mlx5_cqe64 cqe;
-    while (!rig_poll(s->cq, &cqe)) {
-        assert_in_range(s->rig->now_ns - start_ns, 0, 60000 * MS);
-        rig_pass(s->rig, 50000);
-    }
-    assert_int_equal(cqe.op_own >> 4, MLX5_CQE_REQ);
-    return s->rig->now_ns - start_ns;
+    return pass_until_done(s, 50 * US, 60000 * MS);
 }
 
 /* How long so many bytes take, with their packets' headers. */
