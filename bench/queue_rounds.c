@@ -48,8 +48,7 @@ static void open_nic(const char *device, uint32_t driver, uint32_t count)
                                           &memory, &error),
          &error);
     for (uint32_t i = 0; i < count; i++) {
-        need(nic->operations->queue_pair_create(nic, NULL, NULL, 0, &queue_pairs[i], &error),
-             &error);
+        need(nic_queue_pair_create(nic, NULL, NULL, 0, &queue_pairs[i], &error), &error);
     }
     if (count < 2) {
         return;

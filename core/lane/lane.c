@@ -50,8 +50,8 @@ int32_t lane_create(struct nic *nic, struct handles *handles, const struct lane_
                          ? make_results(lane, entries, error)
                          : error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a lane");
     if (status == CRPC_OK) {
-        status = lane->operations->queue_pair_create_deep(nic, NULL, lane, options->depth, 0,
-                                                          &lane->queue_pair, error);
+        status = nic_queue_pair_create_deep(nic, NULL, lane, options->depth, 0, &lane->queue_pair,
+                                            error);
     }
     if (status != CRPC_OK) {
         lane->queue_pair = NULL;
@@ -133,8 +133,8 @@ int32_t lane_renew(struct lane *lane, crpc_error *error)
 {
     struct nic_queue_pair *queue_pair;
     assert(lane->stopped && !lane_has_open(lane));
-    int32_t status = lane->operations->queue_pair_create_deep(
-        lane->nic, NULL, lane, lane->options.depth, 0, &queue_pair, error);
+    int32_t status = nic_queue_pair_create_deep(lane->nic, NULL, lane, lane->options.depth, 0,
+                                                &queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }

@@ -46,7 +46,7 @@ struct lane_options {
     uint64_t handle; /* completions show both */
     uint64_t user_data;
     uint32_t timer_kind; /* of the timers of grants */
-    uint32_t depth;      /* ops that may be open: as nic.h's queue_pair_create_deep */
+    uint32_t depth;      /* ops that may be open: as nic.h's nic_queue_pair_create_deep */
 };
 
 /* Makes a lane with a queue pair that is to be connected. nic and handles stay the

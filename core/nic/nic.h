@@ -190,7 +190,7 @@ static inline uint8_t nic_read_depth(const struct nic_transport *transport, uint
 
 #define NIC_MESSAGE_BYTES_MAX (1u << 30) /* of one WQE; the port may lower it */
 #define NIC_PIECES_MAX 8u                /* likewise; the device may lower it */
-#define NIC_SEND_DEPTH_MAX 4096u         /* of queue_pair_create_deep */
+#define NIC_SEND_DEPTH_MAX 4096u         /* of nic_queue_pair_create_deep */
 
 struct nic_queue_pair_stats {
     uint64_t wqes;
@@ -326,17 +326,6 @@ struct nic_operations {
      * afterwards. A window that is bound is destroyed before its queue pair, whose number may be used
      * again, and before its memory is deregistered. */
     void (*window_destroy)(struct nic *nic, struct nic_window *window);
-    /* `receives`: how many the peer may be promised at a time; 0 = it sends nothing that takes one. Where there is an SRQ, that is of no
-     * account. Where there is none, the queue pair gets a receive queue (nic_receive_queue_depth) that is full at once; CRPC_E_NO_RESOURCE
-     * if what those of all queue pairs have together would be more than receive_depth. */
-    int32_t (*queue_pair_create)(struct nic *nic, struct nic_domain *domain, void *owner,
-                                 uint32_t receives, struct nic_queue_pair **queue_pair,
-                                 crpc_error *error);
-    /* The same with a send queue of `depth` WQEs: nic->send_depth, which others have, to
-     * NIC_SEND_DEPTH_MAX. The device may have less: CRPC_E_NO_RESOURCE, CRPC_E_INVALID. */
-    int32_t (*queue_pair_create_deep)(struct nic *nic, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, uint32_t receives,
-                                      struct nic_queue_pair **queue_pair, crpc_error *error);
     /* A dynamic queue pair (initiators.h): all it has of its own is what peers send to, a DCT. They need its access key, and reach it
      * from now on, also before it is connected. Its
      * operations are others than the nic's, without post_atomic, post_bind, post_invalidate and fence_last. Its memory is of two
@@ -345,7 +334,7 @@ struct nic_operations {
     int32_t (*queue_pair_create_dynamic)(struct nic *nic, struct nic_domain *domain, void *owner,
                                          uint64_t access_key, struct nic_queue_pair **queue_pair,
                                          crpc_error *error);
-    /* The three steps of queue_pair_create_deep, for who has the slow one done beside polls of the nic. `begin` and `adopt` make no
+    /* The three steps of nic_queue_pair_create_deep, for who has the slow one done beside polls of the nic. `begin` and `adopt` make no
      * system call. From `begin` to `adopt`, and after an error of either of the others, nothing may be done with the queue pair but
      * the next step, or queue_pair_destroy. */
     /* Checks for room, and reserves it. */
@@ -540,6 +529,17 @@ static inline bool nic_can_open(const struct nic_operations *operations,
 /* Opens a nic with a driver. CRPC_DRIVER_AUTO takes the first driver that can open it. */
 int32_t nic_open(uint32_t driver, const struct nic_options *options, struct nic **nic,
                  crpc_error *error);
+
+/* `receives`: how many the peer may be promised at a time; 0 = it sends nothing that takes one. Where there is an SRQ, that is of no
+ * account. Where there is none, the queue pair gets a receive queue (nic_receive_queue_depth) that is full at once; CRPC_E_NO_RESOURCE
+ * if what those of all queue pairs have together would be more than receive_depth. */
+int32_t nic_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
+                              uint32_t receives, struct nic_queue_pair **result, crpc_error *error);
+/* The same with a send queue of `depth` WQEs: nic->send_depth, which others have, to
+ * NIC_SEND_DEPTH_MAX. The device may have less: CRPC_E_NO_RESOURCE, CRPC_E_INVALID. */
+int32_t nic_queue_pair_create_deep(struct nic *nic, struct nic_domain *domain, void *owner,
+                                   uint32_t depth, uint32_t receives,
+                                   struct nic_queue_pair **result, crpc_error *error);
 
 /* How many places of the send CQ a queue pair with so many WQEs may fill: all of them complete when it fails, and so does what
  * fills the end of a ring in which a WQE does not wrap around. There is at most one such NOP in a ring. */

@@ -133,14 +133,13 @@ static int32_t make_queue_pair(struct rpc_endpoint *endpoint, crpc_error *error)
     struct rpc_engine *engine = endpoint->engine;
     struct nic *nic = engine->nic;
     struct link *link = &endpoint->link;
-    int32_t status =
-        engine->links.dynamic
-            ? engine->operations->queue_pair_create_dynamic(nic, link->domain, endpoint,
-                                                            link->nonce, &link->queue_pair, error)
-            : engine->operations->queue_pair_create(
-                  nic, link->domain, endpoint,
-                  promised_receives(&endpoint->options, endpoint->options.batch_window),
-                  &link->queue_pair, error);
+    int32_t status = engine->links.dynamic
+                         ? engine->operations->queue_pair_create_dynamic(
+                               nic, link->domain, endpoint, link->nonce, &link->queue_pair, error)
+                         : nic_queue_pair_create(nic, link->domain, endpoint,
+                                                 promised_receives(&endpoint->options,
+                                                                   endpoint->options.batch_window),
+                                                 &link->queue_pair, error);
     if (status != CRPC_OK) {
         return status;
     }

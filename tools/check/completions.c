@@ -91,8 +91,7 @@ static bool make_lonely(struct station *station, struct nic_queue_pair **made,
 {
     crpc_error error = {.struct_size = sizeof(error)};
     struct nic_queue_pair *peer = NULL, *const own = station->sender;
-    if (station->near->operations->queue_pair_create(station->near, NULL, NULL, 0, made, &error) !=
-        CRPC_OK) {
+    if (nic_queue_pair_create(station->near, NULL, NULL, 0, made, &error) != CRPC_OK) {
         return refused(outcome, error.status, error.message);
     }
     bool good = station_make_peer(station, *made, &peer, outcome);

@@ -81,8 +81,8 @@ static bool find_sharers(struct station *station, struct nic_queue_pair **made, 
                          uint32_t *with)
 {
     struct nic *near = station->near;
-    while (*count < QUEUE_PAIRS && near->operations->queue_pair_create(
-                                       near, NULL, NULL, 0, &made[*count], NULL) == CRPC_OK) {
+    while (*count < QUEUE_PAIRS &&
+           nic_queue_pair_create(near, NULL, NULL, 0, &made[*count], NULL) == CRPC_OK) {
         const uint32_t last = (*count)++;
         for (*with = 0; *with < last; (*with)++) {
             if (queue_of(made[*with])->doorbell == queue_of(made[last])->doorbell) {

@@ -105,11 +105,9 @@ bool station_reconnect(struct station *station, struct outcome *outcome)
     crpc_error error = {.struct_size = sizeof(error)};
     destroy_pair(station);
     station->sent_errors = station->received_errors = 0;
-    if (station->near->operations->queue_pair_create(station->near, NULL, NULL, 0, &station->sender,
-                                                     &error) != CRPC_OK ||
-        station->far->operations->queue_pair_create(station->far, NULL, NULL,
-                                                    receives_of(station->far), &station->receiver,
-                                                    &error) != CRPC_OK) {
+    if (nic_queue_pair_create(station->near, NULL, NULL, 0, &station->sender, &error) != CRPC_OK ||
+        nic_queue_pair_create(station->far, NULL, NULL, receives_of(station->far),
+                              &station->receiver, &error) != CRPC_OK) {
         return refused(outcome, error.status, error.message);
     }
     return station_connect(station, station->sender, station->receiver, outcome);
@@ -119,8 +117,8 @@ bool station_make_peer(struct station *station, struct nic_queue_pair *other,
                        struct nic_queue_pair **peer, struct outcome *outcome)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    if (station->far->operations->queue_pair_create(
-            station->far, NULL, NULL, receives_of(station->far), peer, &error) != CRPC_OK) {
+    if (nic_queue_pair_create(station->far, NULL, NULL, receives_of(station->far), peer, &error) !=
+        CRPC_OK) {
         return refused(outcome, error.status, error.message);
     }
     return station_connect(station, other, *peer, outcome);

@@ -267,7 +267,7 @@ static bool connect_and_query(struct station *station, bool asked, bool *told,
     crpc_error error = {.struct_size = sizeof(error)};
     station->receiver->operations->queue_pair_address(station->receiver, &peer);
     peer.grh_required |= asked;
-    if (near->operations->queue_pair_create(near, NULL, NULL, 0, &made, &error) != CRPC_OK) {
+    if (nic_queue_pair_create(near, NULL, NULL, 0, &made, &error) != CRPC_OK) {
         return refused(outcome, error.status, error.message);
     }
     int32_t status = made->operations->queue_pair_connect(made, &peer, &station->transport, &error);

@@ -108,9 +108,7 @@ void side_expect_silence(struct side *side)
 struct nic_queue_pair *side_queue_pair(struct side *side)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(
-        side->nic->operations->queue_pair_create(side->nic, NULL, NULL, 16, &queue_pair, NULL),
-        CRPC_OK);
+    assert_int_equal(nic_queue_pair_create(side->nic, NULL, NULL, 16, &queue_pair, NULL), CRPC_OK);
     return queue_pair;
 }
 

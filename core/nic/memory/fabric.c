@@ -14,8 +14,6 @@ static struct memory_fabric *default_fabric;
     .domain_destroy = memory_domain_destroy, .memory_register = memory_register,                   \
     .memory_register_dmabuf = memory_register_dmabuf, .memory_deregister = memory_deregister,      \
     .window_create = memory_window_create, .window_destroy = memory_window_destroy,                \
-    .queue_pair_create = memory_queue_pair_create,                                                 \
-    .queue_pair_create_deep = memory_queue_pair_create_deep,                                       \
     .queue_pair_begin = memory_queue_pair_begin, .queue_pair_make = memory_queue_pair_make,        \
     .queue_pair_adopt = memory_queue_pair_adopt, .queue_pair_settle = memory_queue_pair_settle,    \
     .queue_pair_drop = memory_queue_pair_drop, .queue_pair_unmake = memory_queue_pair_unmake,      \

@@ -243,12 +243,6 @@ int32_t memory_queue_pair_adopt(struct nic_queue_pair *queue_pair, crpc_error *e
 void memory_queue_pair_settle(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_drop(struct nic_queue_pair *queue_pair);
 void memory_queue_pair_unmake(struct nic_queue_pair *queue_pair);
-int32_t memory_queue_pair_create(struct nic *nic, struct nic_domain *domain, void *owner,
-                                 uint32_t receives, struct nic_queue_pair **queue_pair,
-                                 crpc_error *error);
-int32_t memory_queue_pair_create_deep(struct nic *nic, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, uint32_t receives,
-                                      struct nic_queue_pair **queue_pair, crpc_error *error);
 int32_t memory_queue_pair_create_dynamic(struct nic *nic, struct nic_domain *domain, void *owner,
                                          uint64_t access_key, struct nic_queue_pair **queue_pair,
                                          crpc_error *error);

@@ -25,36 +25,6 @@ static void wqes_create(struct memory_queue_pair *queue_pair, uint32_t inline_by
     }
 }
 
-int32_t memory_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                 uint32_t receives, struct nic_queue_pair **created,
-                                 crpc_error *error)
-{
-    return memory_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, created,
-                                         error);
-}
-
-int32_t memory_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                      uint32_t depth, uint32_t receives,
-                                      struct nic_queue_pair **created, crpc_error *error)
-{
-    struct nic_queue_pair *queue_pair;
-    int32_t status = memory_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
-
-    if (status != CRPC_OK) {
-        return status;
-    }
-    status = memory_queue_pair_make(queue_pair, domain, error);
-    if (status == CRPC_OK) {
-        status = memory_queue_pair_adopt(queue_pair, error);
-    }
-    if (status != CRPC_OK) {
-        memory_queue_pair_destroy(queue_pair);
-        return status;
-    }
-    *created = queue_pair;
-    return CRPC_OK;
-}
-
 static struct memory_queue_pair *begin(struct nic *base, void *owner, uint32_t depth)
 {
     struct memory_nic *nic = memory_nic(base);
@@ -173,7 +143,7 @@ int32_t memory_queue_pair_create_dynamic(struct nic *base, struct nic_domain *do
                                          uint64_t access_key, struct nic_queue_pair **created,
                                          crpc_error *error)
 {
-    const int32_t status = memory_queue_pair_create(base, domain, owner, 0, created, error);
+    const int32_t status = nic_queue_pair_create(base, domain, owner, 0, created, error);
 
     memory_require(base->initiators, "%s has no initiators", base->device);
     if (status == CRPC_OK) {

@@ -9,12 +9,10 @@
     .memory_register = device_memory_register,                                                     \
     .memory_register_dmabuf = device_memory_register_dmabuf,                                       \
     .memory_deregister = device_memory_deregister, .window_create = device_window_create,          \
-    .window_destroy = device_window_destroy, .queue_pair_create = mlx5_queue_pair_create,          \
-    .queue_pair_create_deep = mlx5_queue_pair_create_deep,                                         \
-    .queue_pair_begin = mlx5_queue_pair_begin, .queue_pair_make = mlx5_queue_pair_make,            \
-    .queue_pair_adopt = mlx5_queue_pair_adopt, .queue_pair_create_dynamic = mlx5_dynamic_create,   \
-    .poll = mlx5_poll, .refill = mlx5_refill, .arm = mlx5_arm, .disarm = mlx5_disarm,              \
-    .queues = &mlx5_queue_operations
+    .window_destroy = device_window_destroy, .queue_pair_begin = mlx5_queue_pair_begin,            \
+    .queue_pair_make = mlx5_queue_pair_make, .queue_pair_adopt = mlx5_queue_pair_adopt,            \
+    .queue_pair_create_dynamic = mlx5_dynamic_create, .poll = mlx5_poll, .refill = mlx5_refill,    \
+    .arm = mlx5_arm, .disarm = mlx5_disarm, .queues = &mlx5_queue_operations
 
 const struct nic_operations mlx5_operations = {
     NIC_OPERATIONS,

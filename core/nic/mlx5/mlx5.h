@@ -154,12 +154,6 @@ void mlx5_close(struct nic *base);
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t send_wqes,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted);
 void mlx5_qp_destroy(struct mlx5_nic *nic, struct ibv_qp *qp);
-int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                               uint32_t receives, struct nic_queue_pair **result,
-                               crpc_error *error);
-int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                    uint32_t depth, uint32_t receives,
-                                    struct nic_queue_pair **result, crpc_error *error);
 int32_t mlx5_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
                               struct nic_queue_pair **result, crpc_error *error);
 int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,

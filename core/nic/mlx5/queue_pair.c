@@ -164,34 +164,6 @@ void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *que
                 sizeof(*queue_pair->tracking.entries));
 }
 
-int32_t mlx5_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                               uint32_t receives, struct nic_queue_pair **result, crpc_error *error)
-{
-    return mlx5_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, result,
-                                       error);
-}
-
-int32_t mlx5_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                    uint32_t depth, uint32_t receives,
-                                    struct nic_queue_pair **result, crpc_error *error)
-{
-    struct nic_queue_pair *queue_pair = NULL;
-    int32_t status = mlx5_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    status = mlx5_queue_pair_make(queue_pair, domain, error);
-    if (status == CRPC_OK) {
-        status = mlx5_queue_pair_adopt(queue_pair, error);
-    }
-    if (status != CRPC_OK) {
-        mlx5_queue_pair_destroy(queue_pair);
-        return status;
-    }
-    *result = queue_pair;
-    return CRPC_OK;
-}
-
 int32_t mlx5_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
                               struct nic_queue_pair **result, crpc_error *error)
 {

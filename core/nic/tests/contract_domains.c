@@ -29,9 +29,8 @@ struct second {
 static struct nic_queue_pair *create(struct nic *nic, struct nic_domain *domain)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(
-        nic->operations->queue_pair_create(nic, domain, NULL, PAIR_RECEIVES, &queue_pair, NULL),
-        CRPC_OK);
+    assert_int_equal(nic_queue_pair_create(nic, domain, NULL, PAIR_RECEIVES, &queue_pair, NULL),
+                     CRPC_OK);
     return queue_pair;
 }
 

@@ -98,12 +98,10 @@ void test_peer_gone(void **state)
     const struct nic_transport impatient = {.retry_timeout = 10, .retry_count = 2};
     operations->queue_pair_destroy(pair->sender);
     operations->queue_pair_destroy(pair->receiver);
-    assert_int_equal(operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->sender, NULL),
-                     0);
-    assert_int_equal(operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &pair->receiver, NULL),
-                     0);
+    assert_int_equal(
+        nic_queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &pair->sender, NULL), 0);
+    assert_int_equal(
+        nic_queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES, &pair->receiver, NULL), 0);
     pair_connect(pair->sender, pair->receiver, &impatient);
     operations->queue_pair_destroy(pair->receiver);
     pair->receiver = NULL;
@@ -183,10 +181,9 @@ void test_destroy_pending(void **state)
         struct nic_queue_pair *from, *to;
         struct nic_transfer write = pair_write(pair, 0, 0, 64, round);
         assert_int_equal(
-            operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &from, NULL),
-            0);
-        assert_int_equal(
-            operations->queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES, &to, NULL), 0);
+            nic_queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &from, NULL), 0);
+        assert_int_equal(nic_queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES, &to, NULL),
+                         0);
         pair_connect(from, to, &transport);
         for (uint32_t i = 0; i < 3; i++) {
             operations->post_write_immediate(from, &write, NIC_POST_SIGNALED);

@@ -209,9 +209,9 @@ void test_deep(void **state)
     static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
     struct nic *nics[] = {pair->near.nic, pair->far.nic};
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(operations->queue_pair_create_deep(nics[i], NULL, NULL, DEEP,
-                                                            PAIR_RECEIVES, &deep[i], NULL),
-                         CRPC_OK);
+        assert_int_equal(
+            nic_queue_pair_create_deep(nics[i], NULL, NULL, DEEP, PAIR_RECEIVES, &deep[i], NULL),
+            CRPC_OK);
         assert_int_equal(nic_send_room(deep[i]), DEEP);
     }
     pair_connect(deep[0], deep[1], &transport);

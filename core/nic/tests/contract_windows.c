@@ -42,12 +42,12 @@ static bool view_create(struct view *view, struct pair *pair)
     pair_enroll(view->nic, view->memory, BYTES, CRPC_ACCESS_LOCAL_WRITE | NIC_ACCESS_WINDOWS,
                 &view->keys);
     assert_int_equal(view->operations->window_create(view->nic, &view->window, NULL), CRPC_OK);
-    assert_int_equal(view->operations->queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES,
-                                                         &view->other_sender, NULL),
-                     CRPC_OK);
-    assert_int_equal(view->operations->queue_pair_create(view->nic, NULL, NULL, PAIR_RECEIVES,
-                                                         &view->other_receiver, NULL),
-                     CRPC_OK);
+    assert_int_equal(
+        nic_queue_pair_create(pair->near.nic, NULL, NULL, PAIR_RECEIVES, &view->other_sender, NULL),
+        CRPC_OK);
+    assert_int_equal(
+        nic_queue_pair_create(view->nic, NULL, NULL, PAIR_RECEIVES, &view->other_receiver, NULL),
+        CRPC_OK);
     pair_connect(view->other_sender, view->other_receiver, &transport);
     return true;
 }

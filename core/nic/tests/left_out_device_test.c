@@ -61,8 +61,7 @@ static void leave_out(uint32_t features)
 static uint32_t push_bytes(struct nic *nic)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(nic->operations->queue_pair_create(nic, NULL, NULL, 0, &queue_pair, NULL),
-                     CRPC_OK);
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, 0, &queue_pair, NULL), CRPC_OK);
     uint32_t bytes = to_mlx5_queue_pair(queue_pair)->queue.doorbell->push_bytes;
     nic->operations->queue_pair_destroy(queue_pair);
     return bytes;

@@ -71,9 +71,8 @@ void pair_connect(struct nic_queue_pair *one, struct nic_queue_pair *other,
 static struct nic_queue_pair *create(struct nic *nic)
 {
     struct nic_queue_pair *queue_pair = NULL;
-    assert_int_equal(
-        nic->operations->queue_pair_create(nic, NULL, NULL, PAIR_RECEIVES, &queue_pair, NULL),
-        CRPC_OK);
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, PAIR_RECEIVES, &queue_pair, NULL),
+                     CRPC_OK);
     return queue_pair;
 }
 

@@ -61,35 +61,6 @@ static int32_t check_receives(const struct verbs_nic *nic, uint32_t depth, crpc_
     return CRPC_OK;
 }
 
-int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                uint32_t receives, struct nic_queue_pair **result,
-                                crpc_error *error)
-{
-    return verbs_queue_pair_create_deep(base, domain, owner, base->send_depth, receives, result,
-                                        error);
-}
-
-int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                     uint32_t depth, uint32_t receives,
-                                     struct nic_queue_pair **result, crpc_error *error)
-{
-    struct nic_queue_pair *queue_pair = NULL;
-    int32_t status = verbs_queue_pair_begin(base, owner, depth, receives, &queue_pair, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
-    status = verbs_queue_pair_make(queue_pair, domain, error);
-    if (status == CRPC_OK) {
-        status = verbs_queue_pair_adopt(queue_pair, error);
-    }
-    if (status != CRPC_OK) {
-        verbs_queue_pair_destroy(queue_pair);
-        return status;
-    }
-    *result = queue_pair;
-    return CRPC_OK;
-}
-
 int32_t verbs_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
                                struct nic_queue_pair **result, crpc_error *error)
 {

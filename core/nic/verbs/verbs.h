@@ -187,12 +187,6 @@ static inline bool verbs_fence_needed(struct nic *nic, uint32_t reads_end, uint3
 struct ibv_qp *verbs_qp_create(struct verbs_nic *nic, struct nic_domain *domain, uint32_t depth,
                                uint32_t inline_bytes, uint32_t receives,
                                struct ibv_qp_init_attr *granted);
-int32_t verbs_queue_pair_create(struct nic *base, struct nic_domain *domain, void *owner,
-                                uint32_t receives, struct nic_queue_pair **result,
-                                crpc_error *error);
-int32_t verbs_queue_pair_create_deep(struct nic *base, struct nic_domain *domain, void *owner,
-                                     uint32_t depth, uint32_t receives,
-                                     struct nic_queue_pair **result, crpc_error *error);
 int32_t verbs_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uint32_t receives,
                                struct nic_queue_pair **result, crpc_error *error);
 int32_t verbs_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,

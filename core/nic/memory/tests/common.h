@@ -80,7 +80,7 @@ static inline struct nic_queue_pair *create_queue_pair(struct nic *nic)
     struct nic_queue_pair *queue_pair = NULL;
     crpc_error error = {0};
 
-    if (nic->operations->queue_pair_create(nic, NULL, nic, 1, &queue_pair, &error) != CRPC_OK) {
+    if (nic_queue_pair_create(nic, NULL, nic, 1, &queue_pair, &error) != CRPC_OK) {
         fail_msg("create: %s", error.message);
     }
     return queue_pair;

@@ -184,8 +184,7 @@ static void numbers_are_reused_if_wanted(void **state)
     OPERATIONS->queue_pair_destroy(second);
     assert_int_equal(create_queue_pair(nic)->number, 2);
     assert_int_equal(create_queue_pair(nic)->number, 0xffffff);
-    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, NULL, 1, &first, NULL),
-                     CRPC_E_NO_RESOURCE);
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, 1, &first, NULL), CRPC_E_NO_RESOURCE);
     assert_int_equal(memory_fabric_counters(fabric)->queue_pairs, 2);
     memory_fabric_destroy(fabric);
 }
@@ -370,7 +369,7 @@ static void the_nth_call_fails_once(void **state)
                      CRPC_OK);
 
     memory_fabric_set_failures(fabric, MEMORY_FAIL_CREATE, 1, CRPC_E_NO_MEMORY);
-    assert_int_equal(OPERATIONS->queue_pair_create(nic, NULL, NULL, 1, &queue_pair, &error),
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, 1, &queue_pair, &error),
                      CRPC_E_NO_MEMORY);
     queue_pair = create_queue_pair(nic);
     memory_fabric_set_failures(fabric, MEMORY_FAIL_CONNECT, 1, CRPC_E_SYSTEM);

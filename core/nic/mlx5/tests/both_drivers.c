@@ -14,14 +14,12 @@ void side_open(struct side *side, uint32_t driver, uint8_t *memory, size_t bytes
         .retry_timeout = 14, .retry_count = 7, .atomics = true};
     struct nic_options options = pair_options();
     assert_int_equal(nic_open(driver, &options, &side->inbox.nic, NULL), CRPC_OK);
-    const struct nic_operations *operations = side->inbox.nic->operations;
     pair_enroll(side->inbox.nic, memory, bytes, access, &side->memory);
-    assert_int_equal(operations->queue_pair_create(side->inbox.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &side->sender, NULL),
-                     0);
-    assert_int_equal(operations->queue_pair_create(side->inbox.nic, NULL, NULL, PAIR_RECEIVES,
-                                                   &side->receiver, NULL),
-                     0);
+    assert_int_equal(
+        nic_queue_pair_create(side->inbox.nic, NULL, NULL, PAIR_RECEIVES, &side->sender, NULL), 0);
+    assert_int_equal(
+        nic_queue_pair_create(side->inbox.nic, NULL, NULL, PAIR_RECEIVES, &side->receiver, NULL),
+        0);
     pair_connect(side->sender, side->receiver, &transport);
 }
 

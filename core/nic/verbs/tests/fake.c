@@ -218,8 +218,7 @@ struct nic_queue_pair *fake_create(struct verbs_nic *nic, uint32_t number, uint3
     struct nic_queue_pair *queue_pair;
     fake.next_number = number;
     assert_int_equal(
-        verbs_queue_pair_create(&nic->device.base, NULL, NULL, receives, &queue_pair, NULL),
-        CRPC_OK);
+        nic_queue_pair_create(&nic->device.base, NULL, NULL, receives, &queue_pair, NULL), CRPC_OK);
     assert_int_equal(queue_pair->number, number);
     return queue_pair;
 }

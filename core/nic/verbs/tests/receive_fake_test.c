@@ -109,9 +109,8 @@ static void test_room(void **state)
     for (uint32_t i = 0; i < FAKE_DEPTH / QUEUE; i++) {
         queue_pairs[i] = fake_create(nic, 5 + i, PROMISED);
     }
-    assert_int_equal(
-        verbs_queue_pair_create(&nic->device.base, NULL, NULL, PROMISED, &more, &error),
-        CRPC_E_NO_RESOURCE);
+    assert_int_equal(nic_queue_pair_create(&nic->device.base, NULL, NULL, PROMISED, &more, &error),
+                     CRPC_E_NO_RESOURCE);
     assert_non_null(strstr(error.message, "one more receive queue of 11"));
     assert_non_null(strstr(error.message, "9 are left of 64"));
     verbs_queue_pair_destroy(queue_pairs[2]);
@@ -119,7 +118,7 @@ static void test_room(void **state)
     for (uint32_t i = 0; i < FAKE_DEPTH / QUEUE; i++) {
         verbs_queue_pair_destroy(queue_pairs[i]);
     }
-    assert_int_equal(verbs_queue_pair_create(&nic->device.base, NULL, NULL, 40, &more, &error),
+    assert_int_equal(nic_queue_pair_create(&nic->device.base, NULL, NULL, 40, &more, &error),
                      CRPC_E_NO_RESOURCE);
     assert_non_null(strstr(error.message, "at most 48 entries, not 59"));
 }
@@ -191,7 +190,7 @@ static void test_refused_create(void **state)
     fake.receive_room = 3;
     fake.next_number = 5;
     assert_int_not_equal(
-        verbs_queue_pair_create(&nic->device.base, NULL, NULL, PROMISED, &queue_pair, &error),
+        nic_queue_pair_create(&nic->device.base, NULL, NULL, PROMISED, &queue_pair, &error),
         CRPC_OK);
     assert_non_null(strstr(error.message, "fill a receive queue"));
     assert_int_equal(fake.destroyed, 1);
