@@ -189,7 +189,8 @@ static void change_key(void)
     const struct rig_memory *memory = fuzz_some_memory();
     struct memory_key *key = key_find(&fuzz.rig->nic, memory->key);
     if (key) {
-        key->access = input_byte() & 0x1f;
+        const uint8_t access = input_byte();
+        key->access = (access & 0x1f) | (access & 0x20 ? ACCESS_RELAXED_ORDERING : 0);
     }
 }
 
@@ -200,7 +201,9 @@ static void faults(void)
     fabric->fault.duplicate_per_million = input_below(4) * 100000;
     fabric->fault.delay_per_million = input_below(4) * 100000;
     fabric->fault.delay_us = input_byte();
-    fabric->dice.state = input_byte();
+    fabric->fault.placement_per_million = input_below(4) * 300000;
+    fabric->fault.placement_us = input_byte() * 100u;
+    fabric->dice.state = fabric->late_dice.state = input_byte();
     fabric->faulty = fabric->fault.lose_per_million || fabric->fault.duplicate_per_million ||
                      fabric->fault.delay_per_million;
 }

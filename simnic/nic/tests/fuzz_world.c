@@ -201,10 +201,11 @@ void fuzz_create(void)
         set_up_rig();
     }
     struct rig *rig = fuzz.rig;
-    uint8_t options = input_byte();
+    uint8_t options = input_byte(), relaxed = input_byte();
     memset(fuzz.sends, 0, sizeof(fuzz.sends));
     memset(fuzz.receives, 0, sizeof(fuzz.receives));
     fuzz.shared_completions = fuzz.tag_completions = 0;
+    fuzz.keys_end_first = relaxed >> 7;
     for (uint32_t i = 0; i < 3; i++) {
         fuzz.cq[i] = rig_cq_new(rig, 256, i == 1 ? 128 : 64);
     }
@@ -240,8 +241,10 @@ void fuzz_create(void)
     multicast_attach(&fuzz.rig->nic, fuzz.qp[5]->qp, rails[0].gid[3].raw);
     /* Ordinary memory, read-only, of another domain, the send queue itself, none, and a window. */
     for (uint32_t i = 0; i < INDIRECT_KEY; i++) {
-        fuzz.memory[i] = rig_memory_with(rig, MEMORY_BYTES, i == 1 ? ACCESS_REMOTE_READ : 0x1f,
-                                         i == 2 ? RIG_DOMAIN + 1 : RIG_DOMAIN);
+        const uint32_t order = relaxed >> i & 1 ? ACCESS_RELAXED_ORDERING : 0;
+        fuzz.memory[i] =
+            rig_memory_with(rig, MEMORY_BYTES, order | (i == 1 ? ACCESS_REMOTE_READ : 0x1f),
+                            i == 2 ? RIG_DOMAIN + 1 : RIG_DOMAIN);
     }
     struct memory_key *key = key_find(&rig->nic, fuzz.memory[3].key);
     key->start = key->address = (uintptr_t)fuzz.qp[0]->qp->send_buffer;
@@ -257,6 +260,15 @@ void fuzz_create(void)
     fuzz.memory[INDIRECT_KEY] = (struct rig_memory){.key = key->key, .size = MEMORY_BYTES};
 }
 
+static void destroy_keys(void)
+{
+    struct nic *nic = &fuzz.rig->nic;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        key_destroy(nic, &nic->keys[fuzz.memory[i].key >> 8]);
+    }
+    fuzz_check(nic->late.count == 0, "data are to land in memory that is the program's again");
+}
+
 void fuzz_destroy(void)
 {
     struct nic *nic = &fuzz.rig->nic;
@@ -264,6 +276,9 @@ void fuzz_destroy(void)
     fuzz.rig->fabric.fault = (struct fabric_fault){0};
     fuzz.rig->fabric.faulty = false;
     fuzz_poll_all();
+    if (fuzz.keys_end_first) { /* while data of QPs that work are on their way */
+        destroy_keys();
+    }
     for (uint32_t i = 0; i < QUEUE_PAIRS; i++) {
         qp_fail(nic, fuzz.qp[i]->qp);
     }
@@ -271,9 +286,8 @@ void fuzz_destroy(void)
         fuzz_run(1000000000);
         fuzz_poll_all();
     }
-    for (uint32_t i = 0; i < KEYS; i++) {
-        struct memory_key *key = &nic->keys[fuzz.memory[i].key >> 8];
-        key_destroy(nic, key);
+    if (!fuzz.keys_end_first) {
+        destroy_keys();
     }
     rig_clear(fuzz.rig, fuzz.blocks);
 }

@@ -37,6 +37,7 @@ struct fuzz {
     uint32_t shared_completions, tag_completions;
     struct rig_memory memory[KEYS];
     uint8_t *nowhere; /* address space without memory */
+    bool keys_end_first;
 };
 
 extern struct fuzz fuzz;
