@@ -16,7 +16,7 @@
 
 /* All rates of a phase sum to 0.8 Gbit/s. */
 #define BYTES_IN_100_MS UINT64_C(10000000)
-#define TRIES 5u
+#define TRIES 20u
 
 /* Sends so many bytes; returns what part of them rail 0 carried, in 1/1000. */
 static uint32_t part_of_rail_0(struct side *side, crpc_channel channel, struct stream *stream,
