@@ -1,5 +1,5 @@
-/* gids.c: see gids.h. */
-#include "gids.h"
+/* port.c: see port.h. */
+#include "port.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -26,30 +26,32 @@ static void describe(const struct ibv_gid_entry *from, struct gid_entry *to)
     }
 }
 
-static uint32_t list_of(struct ibv_context *context, uint32_t port, struct gid_entry *entries,
-                        uint32_t capacity)
+static void read_opened(struct ibv_context *context, uint32_t number, struct port *port)
 {
     struct ibv_gid_entry table[TABLE_MAX];
-    uint32_t count = 0;
+    struct ibv_port_attr attributes;
     ssize_t found = ibv_query_gid_table(context, table, TABLE_MAX, 0);
-    for (ssize_t i = 0; i < found && count < capacity; i++) {
-        if (table[i].port_num == port) {
-            describe(&table[i], &entries[count++]);
+    for (ssize_t i = 0; i < found && port->gid_count < PORT_GIDS_MAX; i++) {
+        if (table[i].port_num == number) {
+            describe(&table[i], &port->gids[port->gid_count++]);
         }
     }
-    return count;
+    if (ibv_query_port(context, (uint8_t)number, &attributes) == 0 &&
+        attributes.max_mtu >= IBV_MTU_256 && attributes.max_mtu <= IBV_MTU_4096) {
+        port->mtu_bytes_max = 128u << attributes.max_mtu;
+    }
 }
 
-uint32_t gids_list(const char *device, uint32_t port, struct gid_entry *entries, uint32_t capacity)
+void port_read(const char *device, uint32_t number, struct port *port)
 {
     int device_count;
-    uint32_t count = 0;
+    *port = (struct port){0};
     struct ibv_device **devices = ibv_get_device_list(&device_count);
     for (int i = 0; devices && i < device_count; i++) {
         if (strcmp(ibv_get_device_name(devices[i]), device) == 0) {
             struct ibv_context *context = ibv_open_device(devices[i]);
             if (context) {
-                count = list_of(context, port, entries, capacity);
+                read_opened(context, number, port);
                 ibv_close_device(context);
             }
         }
@@ -57,5 +59,4 @@ uint32_t gids_list(const char *device, uint32_t port, struct gid_entry *entries,
     if (devices) {
         ibv_free_device_list(devices);
     }
-    return count;
 }
