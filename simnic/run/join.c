@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 
 #define JOIN_PATIENCE_S 10
 #define JOIN_NAP_NS 2000000
+#define ROOM_KIB 4096ull /* what a few programs that talk to each other take */
 
 static const char *advice(int error)
 {
@@ -206,6 +208,22 @@ static int try_to_join(struct membership *membership)
     return -EAGAIN;
 }
 
+/* The fabric takes room as programs use it, and one that finds none gets SIGBUS. Containers have 64 MiB or less there. */
+static void look_for_room(const char *directory)
+{
+    struct statvfs room;
+    if (statvfs(directory, &room) != 0 || room.f_blocks == 0) {
+        return; /* 0: there is no limit */
+    }
+    unsigned long long left_kib = (unsigned long long)room.f_bavail * room.f_frsize / 1024;
+    if (left_kib < ROOM_KIB) {
+        complain(SESSION_PARENT " has %llu KiB left, and a program that finds it full ends with a "
+                                "bus error: mount it larger, as "
+                                "docker does with --shm-size",
+                 left_kib);
+    }
+}
+
 int session_join(struct membership *membership)
 {
     const struct timespec nap = {.tv_nsec = JOIN_NAP_NS};
@@ -223,6 +241,9 @@ int session_join(struct membership *membership)
         complain("%s: somebody has been making or removing it for %d s", membership->directory,
                  JOIN_PATIENCE_S);
         return EXIT_TROUBLE;
+    }
+    if (result == 0) {
+        look_for_room(membership->directory);
     }
     return result ? complain_of(membership, -result) : 0;
 }

@@ -93,6 +93,21 @@ check "--help" same "$("$simnic" --help | head -1)" "Usage: simnic run [OPTION..
 check "run --help" same "$("$simnic" run --help | head -1)" "Usage: simnic run [OPTION...] [--] COMMAND [ARGUMENT...]"
 check "nothing left" nothing_left
 
+# --- little room: what does not fit in /dev/shm ends a program by SIGBUS, which says nothing
+apart=(unshare --mount)
+[ "$(id -u)" = 0 ] || apart=(unshare --mount --map-root-user)
+in_room() { # SIZE COMMAND...: with so much of /dev/shm
+    "${apart[@]}" sh -c 'mount -t tmpfs -o size="$1" none /dev/shm && shift && exec "$@"' in_room "$@"
+}
+if in_room 1m true 2> /dev/null; then
+    check "little room is warned of" complains 0 "/dev/shm has 1[0-9]* KiB left.*--shm-size" in_room 3m "$simnic" run true
+    check "none is an error" complains 1 "make room in /dev/shm" in_room 64k "$simnic" run true
+    check "enough is not" same "$(in_room 8m "$simnic" run true 2>&1)" ""
+    check "nor no limit" same "$(in_room 0 "$simnic" run true 2>&1)" ""
+else
+    skip "little room is warned of" "this user cannot mount a tmpfs"
+fi
+
 # --- sharing and nesting
 shared() {
     "${runner[@]}" sh -c 'echo here > "$work/ready"; read -r line < "$work/fifo"; cat "$directory/note"' > "$work/note" &
