@@ -5,9 +5,9 @@
 #help
 #help Bootstraps the system that this is (Debian or Ubuntu) from the mirror that apt has, with nothing of what is installed here. In a first copy,
 #help builds the packages by the README's lines, and has lintian and hardening-check look at them. In a second one, installs them from an
-#help archive, and runs the tests of debian/tests. In a third one, installs by the README's lines with meson, and runs its program. Says how
-#help long it takes from nothing to a first call. Needs root and the network; takes ten minutes. The packages are left in build/package/debian/result; with
-#help --keep the copies are left beside it, too.
+#help archive, and runs the tests of debian/tests; in a third one simnic without the library. In a fourth one, installs by the README's lines with
+#help meson, and runs its program. Says how long it takes from nothing to a first call. Needs root and the network; takes ten minutes. The packages
+#help are left in build/package/debian/result; with --keep the copies are left beside it, too.
 keep=
 for word; do
     case $word in
@@ -26,7 +26,7 @@ origin=$(. /etc/os-release && echo "${ID^}") # Debian, Ubuntu
 # in_root NAME COMMAND...: with processes and mounts of its own, which end with the command.
 in_root() {
     # shellcheck disable=SC2016 # expanded by the shell within
-    unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t tmpfs tmpfs dev/shm
+    unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t sysfs -o ro sysfs sys; mount -t tmpfs tmpfs dev/shm
         exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$@"' in_root "$work/$1" . "${@:2}"
 }
 as_nobody() { in_root "$1" setpriv --reuid nobody --regid nogroup --clear-groups env HOME=/tmp "${@:2}"; }
@@ -97,23 +97,24 @@ control_field() { # FIELD TEST
     awk -v field="$1:" -v test="$2" 'BEGIN { RS = ""; FS = "\n" } $1 == "Tests: " test {
         for (i = 1; i <= NF; i++) if (sub("^" field " *", "", $i)) { gsub(",", "", $i); print $i } }' "$root/debian/tests/control"
 }
-run_test() { # NAME
-    local words
-    read -ra words <<< "$(control_field Depends "$1")"
-    install_in user "${words[@]}"
-    as_nobody user "/src/copyrpc/debian/tests/$1"
+run_test() { # NAME [ROOT [VARIABLE=VALUE...]]
+    local words name=$1 in=${2:-user}
+    shift $(($# < 2 ? $# : 2))
+    read -ra words <<< "$(control_field Depends "$name")"
+    install_in "$in" "${words[@]}"
+    as_nobody "$in" "$@" "/src/copyrpc/debian/tests/$name"
 }
-serve_packages() { # so that apt finds the packages as those of any other archive
-    prepare user
-    mkdir "$work/user/packages"
-    cp "$work/result/"*.deb "$work/user/packages/"
-    in_root builder sh -euc 'cd /src && dpkg-scanpackages .' > "$work/user/packages/Packages"
-    echo 'deb [trusted=yes] file:/packages ./' >> "$work/user/etc/apt/sources.list"
+serve_packages() { # ROOT: so that apt finds the packages as those of any other archive
+    prepare "$1"
+    mkdir "$work/$1/packages"
+    cp "$work/result/"*.deb "$work/$1/packages/"
+    in_root builder sh -euc 'cd /src && dpkg-scanpackages .' > "$work/$1/packages/Packages"
+    echo 'deb [trusted=yes] file:/packages ./' >> "$work/$1/etc/apt/sources.list"
 }
 
 mkdir -p "$work/logs" "$work/result"
 command -v debootstrap >/dev/null || step "getting debootstrap" apt-get install -y --no-install-recommends debootstrap
-remove_roots() { rm -rf --one-file-system "${work:?}"/{base,builder,user,meson}; }
+remove_roots() { rm -rf --one-file-system "${work:?}"/{base,builder,user,simnic,meson}; }
 # What is left belongs to whom it was built for, and can be deleted by him.
 finish() {
     [ -n "$keep" ] || remove_roots
@@ -130,7 +131,7 @@ step "lintian and hardening-check" check_packages
 rm -f "$work/result/"*
 cp "$work/builder/src/"*_* "$work/result/"
 
-step "a system for a user of packages" serve_packages
+step "a system for a user of packages" serve_packages user
 begun=$SECONDS
 step "updating that" in_root user apt-get update -q
 step "test hello" run_test hello
@@ -141,10 +142,14 @@ say "and then to that in Python: $((SECONDS - begun)) s"
 mapfile -t tests < <(sed -n 's/^Tests: //p' "$root/debian/tests/control")
 for name in "${tests[@]}"; do
     case $name in
-    hello|python) ;;
+    hello|python|simnic) ;;
     *) step "test $name" run_test "$name" ;;
     esac
 done
+
+step "a system for a user of simnic alone" serve_packages simnic
+step "updating it for simnic" in_root simnic apt-get update -q
+step "test simnic" run_test simnic simnic SIMNIC_ALONE=1
 
 step "a system for a user of meson" prepare meson
 begun=$SECONDS
