@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 
-from ._guards import Pins, through
+from ._guards import Attempt, Pins, settle
 from ._message import CLOSED, Message, memory
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable
@@ -57,9 +57,7 @@ class Batch:
         payload: bytes = memory[address : address + size] if size else b""
         result = payload if status == 0 else self.failure(error_of(status, "call", payload))
         index = user_data - self.low
-        if self.results[index] is None:  # else it was cut just behind this
-            self.results[index] = result
-            self.left -= 1
+        settle(self, self.results, index, result)  # again, if it was cut just behind this
 
     def failure(self, error: CopyrpcError) -> CopyrpcError:
         self.failed = True
@@ -70,13 +68,9 @@ class Batch:
 
     def run(self, return_exceptions: bool) -> list[Union[bytes, CopyrpcError]]:
         pump = self.endpoint._pump
-        with pump._use:
-            try:
-                self._begin(pump)
-                self._end(pump)
-            except BaseException:
-                through(self._abandon, pump)
-                raise
+        with Attempt(pump._use, self._abandon, pump):
+            self._begin(pump)
+            self._end(pump)
         return self.answers(return_exceptions)
 
     def _begin(self, pump: Pump) -> None:

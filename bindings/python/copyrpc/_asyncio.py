@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from ._guards import fill_calls, through
+from ._guards import Last, fill_calls, through
 from ._message import memory
 from ._native import ffi, lib
 from .errors import Closed, error_of
@@ -42,6 +42,7 @@ class Attachment:
         self.turn = functools.partial(through, self.turn_once)
         self.scheduled = False
         self.draining = False
+        self.busy = False  # after this turn comes another
         self.waiters: dict[asyncio.Future[None], Done] = {}
         self.stalled: Optional[asyncio.TimerHandle] = None
         self.room_seen = 0
@@ -59,10 +60,11 @@ class Attachment:
         """Has the loop send, poll and arm soon."""
         if self.scheduled or self.draining or self.loop.is_closed():
             return
-        self.scheduled = True
         if threading.get_ident() == self.thread:
             self.loop.call_soon(self.turn)
+            self.scheduled = True  # if it is cut before this, there is a turn too many, and not one too few
         else:
+            self.scheduled = True
             self.loop.call_soon_threadsafe(self.turn)
 
     def schedule_unlocked(self) -> None:
@@ -145,9 +147,8 @@ class Attachment:
         with pump._lock:
             if pump._pointer is None:
                 return
-            self.draining = True
-            busy = True
-            try:
+            with Last(self.end_turn):
+                self.draining = self.busy = True
                 if self.outbox:
                     self.flush()
                 self.flush_channels()
@@ -158,10 +159,13 @@ class Attachment:
                     busy = busy or (self.stalled is None and bool(self.outbox))
                 if not busy:  # the garbage collector may have released payloads meanwhile
                     busy = bool(pump._returns) or not pump._arm()
-            finally:
-                self.draining = False
-                if busy:
-                    self.schedule()
+                self.busy = busy
+
+    def end_turn(self) -> None:
+        """May be called again if it was cut."""
+        self.draining = False
+        if self.busy:
+            self.schedule()
 
     def flush_channels(self) -> None:
         while self.channels:
@@ -180,7 +184,7 @@ class Attachment:
         """What the library took is not in the outbox any more."""
         taken = self.taken[0]
         if taken > 0:
-            if taken == len(self.outbox):
+            if taken == len(self.outbox) and self.sent[taken - 1] in self.outbox:  # else it was cut behind this, and these are others
                 self.outbox = {}
             else:
                 for user_data in self.sent[:taken]:
@@ -274,15 +278,16 @@ class Attachment:
             self.late.append(functools.partial(through, self.cancel, bits, user_data))
             return
         with pump._lock:
-            if pump._pointer is None or user_data not in pump._pending:
+            if pump._pointer is None:
                 return
             self.settle()
             for box in (self.outbox, self.held):
                 if user_data in box:
+                    pump._pending.pop(user_data, None)
                     del box[user_data]
-                    del pump._pending[user_data]
                     return
-            pump._cancel(bits, user_data)
+            if user_data in pump._pending:
+                pump._cancel(bits, user_data)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: Optional[BaseException]) -> None:

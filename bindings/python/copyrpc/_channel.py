@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Option
 from . import _asyncio
 from ._channel_options import ChannelInfo, ChannelStats, RailEvent, channel_info, channel_stats
 from ._connection import Connection
+from ._guards import Attempt
 from ._native import ffi, lib
 from ._options import number, pin, pin_writable, sized, timeout_ns
 from ._records import CHANNEL_OP, MARK
@@ -105,6 +106,12 @@ class Channel(Connection):
             lib.crpc_channel_submit(self._pump._pointer, op, 1, self._pump._reason)
             self._pump._rearm()
 
+    def _cancel_all(self, transfers: list[Transfer[Any]]) -> None:
+        """Those that are open still."""
+        if self._pump._pointer is not None:
+            for transfer in transfers:
+                self._cancel(transfer)
+
     def _post(self, transfer: Transfer[Any]) -> Transfer[Any]:
         self._box(transfer).post_one(transfer)
         return transfer
@@ -138,16 +145,12 @@ class Channel(Connection):
         """Posts a transfer as soon as there is room, and waits for its end. Called with the lock
         held."""
         pump = self._pump
-        try:
+        with Attempt(None, self._cancel_all, [transfer]):  # Ctrl-C perhaps
             self._give([transfer])
             if transfer._deadline and not transfer._posted:
                 pump._wait(lambda: transfer._posted or transfer.done(), transfer._deadline)
                 self._sends.take_back(transfer, lib.CRPC_E_TIMEOUT)
             pump._wait(transfer.done)
-        except BaseException:  # Ctrl-C perhaps
-            if pump._pointer is not None:
-                self._cancel(transfer)
-            raise
         return transfer._result()
 
     def send(self, buffer: AnyBuffer, tag: int = 0, *, timeout: Optional[float] = None) -> int:
@@ -183,14 +186,9 @@ class Channel(Connection):
             return first is None
 
         if transfers:
-            try:
+            with Attempt(None, self._cancel_all, transfers):
                 self._give(transfers)
                 self._pump._wait(over)
-            except BaseException:
-                if self._pump._pointer is not None:
-                    for transfer in transfers:
-                        self._cancel(transfer)
-                raise
         results: list[Any] = []
         for transfer in transfers:
             try:

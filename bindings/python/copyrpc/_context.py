@@ -16,7 +16,7 @@ from ._closing import Closing
 from ._datagram import DatagramQueue, Target, target_of_address
 from ._dynamic import DCIQueue, DCTQueue
 from ._endpoint import Endpoint
-from ._guards import through
+from ._guards import Last, through
 from ._intercept import endpoint_class
 from ._listener import Listener
 from ._logging import LogFeed, LoggerChoice, chosen_logger
@@ -570,12 +570,9 @@ class Context(Closing, Pump):
             if not self._arm():
                 return True
             leader = Waiter(lambda: bool(self._backlog))
-            try:
+            with Last(self._leave, leader):
                 self._leader = leader
                 self._sleep(deadline)
-            finally:
-                self._leader = None
-                through(self._hand_on)
             return deadline is None or time.monotonic_ns() < deadline
 
     def fileno(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Litera
 from . import _asyncio
 from . import _options as options_module
 from ._call import Call
-from ._guards import Awaited, through
+from ._guards import Attempt, Awaited, through
 from ._lane import Lane
 from ._lasting import ConnectionEvent, Lasting
 from ._message import Reply
@@ -254,13 +254,9 @@ class Endpoint(Lane, Requests):
     ) -> None:
         """Until it is answered, or an exception such as KeyboardInterrupt ends the wait."""
         pump = self._pump
-        with pump._use:
-            try:
-                self._start(call, request, timeout, method, reply_bytes_max, wanted)
-                pump._wait(call.done)
-            except BaseException:
-                through(pump._abandon, self._bits, call._id, call)
-                raise
+        with Attempt(pump._use, pump._abandon_call, call):
+            self._start(call, request, timeout, method, reply_bytes_max, wanted)
+            pump._wait(call.done)
 
     def call(
         self,

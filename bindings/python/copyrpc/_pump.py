@@ -12,7 +12,9 @@ Names with an underscore that take the lock say so; all others of them are calle
 
 A signal handler may raise an exception between any two steps. The lock, and sleeping without it, are in C, where none comes. What
 must not be cut in two goes `through`: it is a function that goes on where it was cut, when it is called again, and the exception
-comes after it. Statements without a call among them are never cut."""
+comes after it. Statements without a call among them are never cut, but by Python 3.9, which runs handlers before nearly every instruction.
+There `except`, `finally` and the end of a `with` can be left out as a whole, by a second exception. So what must come at the end of a wait is a
+step of an Attempt or a Last, which C does (attempt.c), and hold.c sees to it that no `with` keeps the lock."""
 from __future__ import annotations
 
 import atexit
@@ -25,7 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
-from ._guards import Hold, Results, Tally, Use, copy_spans, through
+from ._guards import Hold, Last, Results, Tally, Use, copy_spans, through
 from ._logging import LogFeed
 from ._message import Message, end_views, memory
 from ._native import ffi, lib
@@ -88,8 +90,13 @@ class Waiter:
 
     def __init__(self, done: Done) -> None:
         self.done = done
-        self.lock = threading.Lock()
-        self.lock.acquire()
+        self.renew()
+
+    def renew(self) -> None:
+        """To be woken again."""
+        lock = threading.Lock()
+        lock.acquire()
+        self.lock = lock
         self.woken = False
 
     def wake(self) -> None:
@@ -117,7 +124,8 @@ class Sorted:
         self.poll.events = self.events
         self.places = ffi.new("struct copyrpc_native_place[]", CAPACITY)
         self.poll.places = self.places
-        self.span_places = (int(ffi.cast("uintptr_t", self.span_ids)), int(ffi.cast("uintptr_t", self.spans)))
+        places = (self.span_ids, self.spans, ffi.addressof(self.poll[0], "spans_count"))
+        self.span_places: Any = tuple(int(ffi.cast("uintptr_t", place)) for place in places)
         self.results_taken = Results(int(ffi.cast("uintptr_t", self.results)))
         self.event_bytes = ffi.buffer(self.events)
         self.batch: Optional[Batch] = None
@@ -130,11 +138,7 @@ class Sorted:
         self.results_taken.taken = self.events_taken.value = 0
 
     def to_batch(self, batch: Batch) -> None:
-        poll = self.poll
-        count = poll.spans_count
-        copy_spans(batch.results, batch.low, *self.span_places, count)
-        batch.left -= count
-        poll.spans_count = 0
+        copy_spans(batch, batch.results, batch.low, *self.span_places)
 
 
 class Pump:
@@ -395,31 +399,28 @@ class Pump:
         if done():
             return True
         me = Waiter(done)
-        leads = False
-        try:
+        with Last(self._leave, me):
             while not done():
                 if self._leader is None:
-                    self._leader, leads = me, True
+                    self._leader = me
                     self._note_thread()
                     return self._lead(me, deadline)
                 if me.woken:
-                    me = Waiter(done)
+                    me.renew()
                 self._follow(me, deadline)
                 if deadline is not None and time.monotonic_ns() >= deadline:
                     return done()
             return True
-        finally:
-            if leads:
-                self._leader = None
-            through(self._hand_on)
 
     def _wait_in_time(self, done: Done, limit_ns: int, what: str) -> None:
         """Waits for at most so long, 0 is no limit, and raises Timeout with these words."""
         if not self._wait(done, time.monotonic_ns() + limit_ns if limit_ns else None):
             raise error_of(lib.CRPC_E_TIMEOUT, what)
 
-    def _hand_on(self) -> None:
+    def _leave(self, me: Waiter) -> None:
         """This thread waits no more: another is to lead, if nobody does."""
+        if self._leader is me:
+            self._leader = None
         if self._leader is None and self._followers:
             self._followers[0].wake()
         elif self._attachment is not None:
@@ -462,15 +463,16 @@ class Pump:
     def _sleep(self, deadline: Optional[int]) -> None:
         """Until there is something to poll, without the lock."""
         left = _SLEEP_NS_MAX if deadline is None else max(0, min(_SLEEP_NS_MAX, deadline - time.monotonic_ns()))
-        try:
+        with Last(self._awake):
             self._sleeping = True
             self._lock.sleep(self._fd, self._wake_fd, left)
-        finally:
-            self._sleeping = False
-            if self._pointer is None:
-                through(self._close_wake)
         if self._pointer is None:
             raise self._gone()
+
+    def _awake(self) -> None:
+        self._sleeping = False
+        if self._pointer is None:
+            self._close_wake()
 
     def _follow(self, me: Waiter, deadline: Optional[int]) -> None:
         """Sleeps until the leader wakes this thread, for a while at most."""
@@ -536,10 +538,13 @@ class Pump:
             self._cancel(endpoint_bits, user_data)
             self._pending.pop(user_data, None)
 
+    def _abandon_call(self, call: Call) -> None:
+        self._abandon(call._endpoint._bits, call._id, call)
+
     def _give_up(self, call: Call) -> None:
         """Takes the lock."""
         with self._lock:
-            self._abandon(call._endpoint._bits, call._id, call)
+            self._abandon_call(call)
 
     # ---- Memory of channels ----
 

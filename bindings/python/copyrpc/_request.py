@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Liter
 from . import _asyncio
 from ._call import Call
 from ._drain import Drain, drop_not_started
-from ._guards import take, through
+from ._guards import Attempt, take, through
 from ._message import Message
 from ._native import ffi, lib
 from ._options import choice, number, pin, timeout_ns
@@ -384,14 +384,14 @@ class Requests:
         held: list[Request] = []
         try:
             while True:
-                with self._pump._use:
+                with Attempt(self._pump._use, self._put_back, held):
                     if not self._ready() and not self._pump._wait(self._ready, deadline):
                         raise error_of(lib.CRPC_E_TIMEOUT, "no request came")
                     request = self._take(held)
                     if request is not None or self._ended():
                         return request
         except BaseException:
-            if held:
+            if held:  # it was cut behind that block
                 through(self._put_back, held)
             raise
 

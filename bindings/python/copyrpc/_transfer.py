@@ -5,7 +5,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, cast
 
-from ._guards import through
+from ._guards import Attempt, through
 from ._native import ffi, lib
 from ._options import timeout_ns
 from ._records import CHANNEL_OP, MARK
@@ -218,11 +218,8 @@ class Outbox:
         reason = AGAIN
         if not self.waiting:
             noted = ffi.new("int32_t *")
-            try:
+            with Attempt(None, self._forget, work, noted):  # Ctrl-C perhaps: was it before the library had it?
                 taken, reason = self.post(self.owner, [work], noted)
-            except BaseException:  # Ctrl-C perhaps: was it before the library had it?
-                through(self._forget, work, noted)
-                raise
             if taken:
                 self.owner._pump._rearm()
                 return

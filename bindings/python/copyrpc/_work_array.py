@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from . import _asyncio
 from ._arrays import CompletionArray, Ops
-from ._guards import through
+from ._guards import Last, through
 from ._native import ffi, lib
 from ._options import pin, pin_writable
 from ._pump import CAPACITY
@@ -167,13 +167,11 @@ class WorkArray:
         pump = self.poster._pump
         deadline = time.monotonic_ns() + limit_ns if limit_ns else None
         with pump._use:
-            try:
+            with Last(self._unlink):
                 self._link()
                 while not self._submit():
                     self._wait(self._may_go_on, deadline)
                 self._wait(self._finished, deadline)
-            finally:
-                through(self._unlink)
             return self._result()
 
     def _wait(self, done: Any, deadline: Optional[int]) -> None:

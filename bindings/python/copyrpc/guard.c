@@ -8,6 +8,31 @@ static PyTypeObject *tally_type;
 /* How often a step is tried. A step that fails by itself fails each time. */
 #define TRIES_MAX 100
 
+/* Keeps the first exception of the tries. */
+struct tries {
+    PyObject *type, *value, *trace;
+    int count;
+};
+
+/* After a try. Tells whether there is to be another. */
+static int tries_again(struct tries *tries, PyObject *result)
+{
+    if (result == NULL && tries->type == NULL) {
+        PyErr_Fetch(&tries->type, &tries->value, &tries->trace);
+    }
+    PyErr_Clear();
+    return result == NULL && ++tries->count < TRIES_MAX;
+}
+
+static PyObject *tries_over(struct tries *tries, PyObject *result)
+{
+    if (tries->type != NULL) {
+        Py_CLEAR(result);
+        PyErr_Restore(tries->type, tries->value, tries->trace);
+    }
+    return result;
+}
+
 /* through(step, *arguments): calls step(*arguments) until it has come to its end, and returns what
  * it returned. An exception that came in between, a signal handler's, is raised after that. The step
  * goes on where it was cut. */
@@ -18,19 +43,22 @@ static PyObject *guard_through(PyObject *module, PyObject *const *arguments, Py_
         PyErr_SetString(PyExc_TypeError, "through() takes a function");
         return NULL;
     }
-    PyObject *type = NULL, *value = NULL, *trace = NULL, *result = NULL;
-    for (int tries = 0; result == NULL && tries < TRIES_MAX; tries++) {
+    struct tries tries = {0};
+    PyObject *result;
+    do {
         result = PyObject_Vectorcall(arguments[0], arguments + 1, (size_t)(count - 1), NULL);
-        if (result == NULL && type == NULL) {
-            PyErr_Fetch(&type, &value, &trace);
-        }
-        PyErr_Clear();
-    }
-    if (type != NULL) {
-        Py_CLEAR(result);
-        PyErr_Restore(type, value, trace);
-    }
-    return result;
+    } while (tries_again(&tries, result));
+    return tries_over(&tries, result);
+}
+
+PyObject *copyrpc_through(PyObject *step, PyObject *arguments)
+{
+    struct tries tries = {0};
+    PyObject *result;
+    do {
+        result = PyObject_CallObject(step, arguments);
+    } while (tries_again(&tries, result));
+    return tries_over(&tries, result);
 }
 
 /* How many of the things that came were handed out. */

@@ -35,8 +35,8 @@ PyMODINIT_FUNC PyInit__guards(void)
 {
     PyObject *module = PyModule_Create(&guards_module);
     if (module != NULL && (copyrpc_hold_add(module) < 0 || copyrpc_guard_add(module) < 0 ||
-                           copyrpc_exporter_add(module) < 0 || copyrpc_payloads_add(module) < 0 ||
-                           copyrpc_futures_add(module) < 0)) {
+                           copyrpc_attempt_add(module) < 0 || copyrpc_exporter_add(module) < 0 ||
+                           copyrpc_payloads_add(module) < 0 || copyrpc_futures_add(module) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -29,11 +29,16 @@ void copyrpc_free_plain(PyObject *object);
 /* Add their types and functions to the module. Return 0, or -1 with an exception set. */
 int copyrpc_hold_add(PyObject *module);
 int copyrpc_guard_add(PyObject *module);
+int copyrpc_attempt_add(PyObject *module);
 int copyrpc_exporter_add(PyObject *module);
 int copyrpc_payloads_add(PyObject *module);
 int copyrpc_futures_add(PyObject *module);
 
+/* Calls step(*arguments) until it has come to its end, as through() does. Returns what it returned, or NULL with an exception set. */
+PyObject *copyrpc_through(PyObject *step, PyObject *arguments);
+
 /* Take the lock of a Use, as `with` does, and let it go. Taking it returns 0, or -1 with an exception set. */
+int copyrpc_is_use(PyObject *object);
 int copyrpc_use_take(PyObject *use);
 void copyrpc_use_let_go(PyObject *use);
 

@@ -102,13 +102,134 @@ static int must_hold(struct hold *hold)
     return 0;
 }
 
+#if PY_VERSION_HEX < 0x030A0000
+#define EXIT_CAN_BE_LEFT_OUT 1
+#else
+#define EXIT_CAN_BE_LEFT_OUT 0
+#endif
+
+#if EXIT_CAN_BE_LEFT_OUT
+/* Python 3.9 runs signal handlers between any two instructions, also between the end of a block of `with` and the call of __exit__. If the
+ * handler raises an exception there, the lock would stay taken for good. But `with` looks __exit__ up before it calls __enter__, and keeps
+ * what it finds on the stack of the frame until the end. So what it finds is an object of its own each time, which lets go of the lock when it is
+ * called, and otherwise when it ends, with the frame's stack. */
+struct way_out {
+    PyObject_HEAD PyObject *owner; /* a Hold or a Use */
+    struct hold *hold;
+    int has_lock; /* by the __enter__ that came right after the look-up */
+};
+
+static PyTypeObject *way_out_type, *exit_type;
+static struct way_out *newest_way_out; /* that no __enter__ has seen yet */
+
+/* At the beginning of __enter__, before anything else can run. */
+static struct way_out *way_out_of(struct hold *hold)
+{
+    struct way_out *found = newest_way_out;
+    newest_way_out = NULL;
+    return found != NULL && found->hold == hold ? found : NULL;
+}
+
+/* When the lock is taken, which may have taken a while: the frame that looked this up is calling, and has it still. */
+static void way_out_armed(struct way_out *way_out)
+{
+    if (way_out != NULL) {
+        way_out->has_lock = 1;
+    }
+}
+
+static PyObject *way_out_call(PyObject *object, PyObject *arguments, PyObject *keywords)
+{
+    struct way_out *self = (struct way_out *)object;
+    (void)arguments;
+    (void)keywords;
+    self->has_lock = 0;
+    if (is_mine(self->hold)) { /* a child of fork() has a new lock */
+        let_go(self->hold);
+    }
+    Py_RETURN_NONE;
+}
+
+static void way_out_dealloc(PyObject *object)
+{
+    struct way_out *self = (struct way_out *)object;
+    if (newest_way_out == self) {
+        newest_way_out = NULL;
+    }
+    if (self->has_lock && is_mine(self->hold)) {
+        let_go(self->hold);
+    }
+    Py_XDECREF(self->owner);
+    copyrpc_free_plain(object);
+}
+
+static struct hold *hold_of(PyObject *owner);
+
+/* The attribute __exit__ of both types. */
+static PyObject *exit_get(PyObject *object, PyObject *owner, PyObject *type)
+{
+    (void)type;
+    if (owner == NULL) {
+        Py_INCREF(object);
+        return object;
+    }
+    struct way_out *made = (struct way_out *)PyType_GenericAlloc(way_out_type, 0);
+    if (made != NULL) {
+        Py_INCREF(owner);
+        made->owner = owner;
+        made->hold = hold_of(owner);
+        newest_way_out = made;
+    }
+    return (PyObject *)made;
+}
+
+static PyType_Slot way_out_slots[] = {
+    {Py_tp_call, way_out_call},
+    {Py_tp_dealloc, way_out_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec way_out_spec = {
+    .name = "copyrpc._guards.WayOut",
+    .basicsize = sizeof(struct way_out),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = way_out_slots,
+};
+
+static PyType_Slot exit_slots[] = {
+    {Py_tp_descr_get, exit_get},
+    {0, NULL},
+};
+
+static PyType_Spec exit_spec = {
+    .name = "copyrpc._guards.Exit",
+    .basicsize = sizeof(PyObject),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = exit_slots,
+};
+
+static int has_exit(PyTypeObject *type)
+{
+    PyObject *made = PyType_GenericAlloc(exit_type, 0);
+    int status = made != NULL ? PyObject_SetAttrString((PyObject *)type, "__exit__", made) : -1;
+    Py_XDECREF(made);
+    return status;
+}
+#else
+struct way_out;
+#define way_out_of(hold) ((struct way_out *)NULL)
+#define way_out_armed(way_out) (void)(way_out)
+#endif
+
 static PyObject *hold_enter(PyObject *object, PyObject *none)
 {
     struct hold *self = (struct hold *)object;
+    struct way_out *way_out = way_out_of(self);
     (void)none;
     if (must_not_hold(self) < 0 || take(self, -1) < 0) {
         return NULL;
     }
+    way_out_armed(way_out);
     Py_RETURN_NONE;
 }
 
@@ -285,6 +406,18 @@ static PyType_Spec hold_spec = {
     .slots = hold_slots,
 };
 
+#if EXIT_CAN_BE_LEFT_OUT
+static struct hold *hold_of(PyObject *owner)
+{
+    return Py_IS_TYPE(owner, use_type) ? ((struct use *)owner)->hold : (struct hold *)owner;
+}
+#endif
+
+int copyrpc_is_use(PyObject *object)
+{
+    return Py_IS_TYPE(object, use_type);
+}
+
 int copyrpc_use_take(PyObject *object)
 {
     struct use *self = (struct use *)object;
@@ -314,10 +447,12 @@ void copyrpc_use_let_go(PyObject *object)
 
 static PyObject *use_enter(PyObject *object, PyObject *none)
 {
+    struct way_out *way_out = way_out_of(((struct use *)object)->hold);
     (void)none;
     if (copyrpc_use_take(object) < 0) {
         return NULL;
     }
+    way_out_armed(way_out);
     PyObject *pointer = ((struct use *)object)->pointer;
     Py_INCREF(pointer);
     return pointer;
@@ -408,7 +543,16 @@ static PyType_Spec use_spec = {
 
 int copyrpc_hold_add(PyObject *module)
 {
-    return copyrpc_type_add(module, &hold_spec, &hold_type) < 0
-               ? -1
-               : copyrpc_type_add(module, &use_spec, &use_type);
+    if (copyrpc_type_add(module, &hold_spec, &hold_type) < 0 ||
+        copyrpc_type_add(module, &use_spec, &use_type) < 0) {
+        return -1;
+    }
+#if EXIT_CAN_BE_LEFT_OUT
+    if (copyrpc_type_add(module, &way_out_spec, &way_out_type) < 0 ||
+        copyrpc_type_add(module, &exit_spec, &exit_type) < 0 || has_exit(hold_type) < 0 ||
+        has_exit(use_type) < 0) {
+        return -1;
+    }
+#endif
+    return 0;
 }

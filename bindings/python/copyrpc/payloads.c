@@ -155,28 +155,63 @@ static PyType_Spec pins_spec = {
     .slots = pins_slots,
 };
 
-/* copy_spans(results, low, ids, spans, count): results[id - low] becomes a copy of its span, as bytes. No signal handler runs
- * in between, and to do it again changes nothing. */
+/* Of what a batch still waits for, `count` is there. Returns 0, or -1 with an exception set. */
+static int less_left(PyObject *batch, Py_ssize_t count)
+{
+    PyObject *left = PyObject_GetAttrString(batch, "left");
+    PyObject *less = left != NULL ? PyLong_FromSsize_t(PyLong_AsSsize_t(left) - count) : NULL;
+    int status = less != NULL ? PyObject_SetAttrString(batch, "left", less) : -1;
+    Py_XDECREF(less);
+    Py_XDECREF(left);
+    return status;
+}
+
+/* copy_spans(batch, results, low, ids, spans, count): results[id - low] becomes a copy of its span, as bytes; so many are `left` less, and the
+ * count, whose address is given, becomes 0. No signal handler runs in between. */
 static PyObject *copy_spans(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
-    if (argument_count != 5 || !PyList_CheckExact(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "copy_spans() takes a list and four numbers");
+    if (argument_count != 6 || !PyList_CheckExact(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "copy_spans() takes a batch, its list, and four numbers");
         return NULL;
     }
-    const uint64_t low = PyLong_AsUnsignedLongLong(arguments[1]);
-    const uint64_t *ids = PyLong_AsVoidPtr(arguments[2]);
-    const struct span *spans = PyLong_AsVoidPtr(arguments[3]);
-    const Py_ssize_t count = PyLong_AsSsize_t(arguments[4]);
+    const uint64_t low = PyLong_AsUnsignedLongLong(arguments[2]);
+    const uint64_t *ids = PyLong_AsVoidPtr(arguments[3]);
+    const struct span *spans = PyLong_AsVoidPtr(arguments[4]);
+    uint32_t *count = PyLong_AsVoidPtr(arguments[5]);
     if (PyErr_Occurred()) {
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < *count; i++) {
         PyObject *copy = PyBytes_FromStringAndSize((const char *)(uintptr_t)spans[i].begin,
                                                    (Py_ssize_t)(spans[i].end - spans[i].begin));
-        if (copy == NULL || PyList_SetItem(arguments[0], (Py_ssize_t)(ids[i] - low), copy) < 0) {
+        if (copy == NULL || PyList_SetItem(arguments[1], (Py_ssize_t)(ids[i] - low), copy) < 0) {
             return NULL;
         }
+    }
+    if (less_left(arguments[0], (Py_ssize_t)*count) < 0) {
+        return NULL;
+    }
+    *count = 0;
+    Py_RETURN_NONE;
+}
+
+/* settle(batch, results, index, result): puts a result where there is none yet, and one is `left` less, in one step. */
+static PyObject *settle(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    const Py_ssize_t index = argument_count == 4 ? PyLong_AsSsize_t(arguments[2]) : -1;
+    if (index < 0 || !PyList_CheckExact(arguments[1]) || index >= PyList_GET_SIZE(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "settle() takes a batch, its list, an index of that, and a result");
+        return NULL;
+    }
+    if (PyList_GET_ITEM(arguments[1], index) == Py_None) {
+        if (less_left(arguments[0], 1) < 0) {
+            return NULL;
+        }
+        Py_INCREF(arguments[3]);
+        (void)PyList_SetItem(arguments[1], index, arguments[3]);
     }
     Py_RETURN_NONE;
 }
@@ -192,6 +227,7 @@ void *copyrpc_pins_address(PyObject *object)
 
 static PyMethodDef payloads_functions[] = {
     {"copy_spans", (PyCFunction)(void (*)(void))copy_spans, METH_FASTCALL, NULL},
+    {"settle", (PyCFunction)(void (*)(void))settle, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
