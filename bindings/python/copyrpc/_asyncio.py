@@ -149,7 +149,7 @@ class Attachment:
                 return
             with Last(self.end_turn):
                 self.draining = self.busy = True
-                if self.outbox:
+                if self.outbox or self.held and self.stalled is None:  # that was cut
                     self.flush()
                 self.flush_channels()
                 # What was resolved just now calls again, most likely: look once more after that, and arm when nothing comes.
@@ -229,10 +229,10 @@ class Attachment:
         """Those that were set aside are to be tried again, before what was called since."""
         if self.stalled is not None:
             self.stalled.cancel()
-            self.stalled = None
         self.full.clear()
         self.held.update(self.outbox)
         self.outbox, self.held = self.held, {}
+        self.stalled = None  # not before this: if it was cut, it is done again as long as there is a timer
 
     def stall(self, bits: int) -> None:
         """An endpoint has no room: until some comes, its calls wait."""

@@ -550,6 +550,40 @@ def test_settling_that_is_cut(server):
     asyncio.run(main())
 
 
+def test_calls_without_room_that_are_cut(server):
+    """They are set aside until there is room, and then they are tried again."""
+
+    async def main():
+        with copyrpc.Context() as context:
+            await context.aconnect(server.address)
+            attachment = context._attachment
+
+            def step(what, at):
+                with contextlib.suppress(Cut), cut_between(at):
+                    what()
+                    return True
+                return False
+
+            for at in range(1, 200):
+                attachment.room_seen = context._room
+                attachment.full.add(0)
+                attachment.outbox[-1] = (0, 0, 0, 0, 0, 0)
+                whole = step(attachment.hold, at)
+                attachment.turn_once()  # goes on where it was cut
+                assert list(attachment.held) == [-1] and not attachment.outbox and attachment.stalled is not None, at
+                attachment.room_seen = -1
+                whole = step(attachment.unstall, at) and whole
+                if attachment.stalled is not None:
+                    attachment.unstall()
+                assert list(attachment.outbox) == [-1] and not attachment.held and not attachment.full, at
+                attachment.outbox.clear()
+                if whole:
+                    break
+            assert at < 199
+
+    asyncio.run(main())
+
+
 def test_cancels_that_are_cut(server):
     async def main():
         with copyrpc.Context() as context:
