@@ -19,6 +19,9 @@ from copyrpc._arrays import Batch
 from copyrpc._native import ffi, lib
 from copyrpc._work_array import WorkArray
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
+from checks import Checks, note
+
 BATCH, BYTES, ROUNDS, TURNS = 256, 32, 300, 15
 QUEUE_BATCH, LANDING_NS = 1024, 2_000_000  # ops of queues, and how long the device has for them
 WORK_ROUNDS = 30 if "--check" in sys.argv else ROUNDS  # no limit is on theirs, and most of a round is the device's
@@ -346,16 +349,15 @@ def main():
         result["asyncio"] = rates()
         print(json.dumps(result, indent=2))
         return 0
-    print(f"# {json.dumps(result)}")
+    note(json.dumps(result))
     # Of calls alone. Less than twice what an EPYC and Python 3.11 took: 0.1, 0.46, 1.35 and 1.7, at times 2.7. A turn of Python for each op that is
     # submitted would be 1.
     above_c = result["above_c_in_plain_turns"]
     limits = {"array_submit": 0.8, "array_drain": 0.9, "loop_drain": 2.4, "list": 5}
-    for index, (name, limit) in enumerate(limits.items(), 1):
-        good = above_c[name] <= limit
-        print(f"{'ok' if good else 'not ok'} {index} - {name} above C's: {above_c[name]} turns of a plain loop, at most {limit}")
-    print(f"1..{len(limits)}")
-    return 0
+    checks = Checks(len(limits))
+    for name, limit in limits.items():
+        checks.check(above_c[name] <= limit, f"{name} above C's: {above_c[name]} turns of a plain loop, at most {limit}")
+    return checks.end()
 
 
 if __name__ == "__main__":

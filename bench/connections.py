@@ -9,7 +9,11 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from typing import Any
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
+from checks import figures
 
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
 ADDRESS = os.environ.get("TEST_ADDRESS", "127.0.0.1")
@@ -60,7 +64,4 @@ for how, most in BYTES_MAX.items():
                     "%d bytes: %s" % (idle["bytes"], json.dumps(idle))))
     results.append(("by %s, an idle endpoint takes at most %s mappings" % (how, MAPPINGS_MAX), idle["mappings"] <= MAPPINGS_MAX,
                     "%s mappings" % idle["mappings"]))
-print("1..%d" % len(results))
-for number, (name, good, figure) in enumerate(results, 1):
-    print("%s %d - %s\n# %s" % ("ok" if good else "not ok", number, name, figure))
-raise SystemExit(0 if all(good for _, good, _ in results) else 1)
+sys.exit(figures(results))

@@ -11,6 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from checks import figures
+
 program = sys.argv[1]
 check = "--check" in sys.argv
 ROUNDS, POLLS_A_ROUND = 40, 50  # as in count_rounds.c
@@ -68,7 +71,4 @@ results = [
      "%.1f and %.1f instructions" % (last["rpc_instructions"]["total"], first["rpc_instructions"]["total"])),
     ("at depth 256, at least 16 calls share a batch", first["messages_per_batch"] >= 16, "%.1f" % first["messages_per_batch"]),
 ]
-print("1..%d" % len(results))
-for number, (name, good, figure) in enumerate(results, 1):
-    print("%s %d - %s\n# %s" % ("ok" if good else "not ok", number, name, figure))
-sys.exit(0 if all(good for _, good, _ in results) else 1)
+sys.exit(figures(results))

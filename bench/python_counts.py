@@ -17,6 +17,8 @@ import time
 import counting
 from counting import TRY_AGAIN
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
+
 CALLS, BYTES, ROUNDS = 256, 32, 10
 PARTS = ["bench_begin", "bench_finish"]
 MEASURED_WITH = (3, 11)
@@ -156,12 +158,16 @@ def main():
                           "instructions_a_call": result, "limits": LIMITS}, indent=2))
         return 0
     same = sys.version_info[:2] == MEASURED_WITH
-    for index, (form, limit) in enumerate(LIMITS.items(), 1):
-        skip = "" if same else f" # SKIP the limit is for Python {'.'.join(map(str, MEASURED_WITH))}"
-        print(f"{'ok' if not same or result[form] <= limit else 'not ok'} {index} - a call by {form} takes {result[form]} instructions, "
-              f"at most {limit}{skip}")
-    print(f"1..{len(LIMITS)}")
-    return 0
+    from checks import Checks  # here, and not in what is counted
+
+    checks = Checks(len(LIMITS))
+    for form, limit in LIMITS.items():
+        name = f"a call by {form} takes {result[form]} instructions, at most {limit}"
+        if same:
+            checks.check(result[form] <= limit, name)
+        else:
+            checks.skip(name, f"the limit is for Python {'.'.join(map(str, MEASURED_WITH))}")
+    return checks.end()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ import sys
 
 import counting
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
+from checks import figures
+
 simnic, work_rounds, submit_rounds = (os.path.abspath(path) for path in sys.argv[1:4])
 check = "--check" in sys.argv
 DEVICE = os.environ.get("TEST_DEVICE", "mlx5_0")
@@ -55,16 +58,13 @@ if not check:
     last = {opcode: round(result[opcode]["api"]["total"] / result[opcode]["libmlx5"]["total"], 3) for opcode in ratios}
     print(json.dumps(dict(result, ratio_to_libmlx5=ratios, ratio_of_api_to_last_one_signaled=last), indent=2))
     sys.exit(0)
-checks = [(kind, opcode) for kind in ("direct", "api") for opcode in ratios]
-print("1..%d" % (len(checks) + 1))
-for number, (kind, opcode) in enumerate(checks, 1):
-    ratio = ratios[opcode][kind]
-    most = RATIO_MAX.get(opcode, RATIO_MAX_ELSE)
-    print("%s %d - %s: 64 %ss at once take at most %s of libmlx5's instructions, which signals each to report it\n# %s: %s" %
-          ("ok" if ratio <= most else "not ok", number, kind, opcode.upper(), most, ratio, json.dumps(result[opcode])))
+results = []
+for kind in ("direct", "api"):
+    for opcode in ratios:
+        ratio, most = ratios[opcode][kind], RATIO_MAX.get(opcode, RATIO_MAX_ELSE)
+        results.append((f"{kind}: 64 {opcode.upper()}s at once take at most {most} of libmlx5's instructions, which signals each to report it", ratio <= most,
+                        f"{ratio}: {json.dumps(result[opcode])}"))
 lane = found["api", "lane_write"]
 lane_ratio = round(lane["total"] / result["write"]["libmlx5_each"]["total"], 3)
-print("%s %d - lane: 64 WRITEs at once take hardly more than libmlx5's\n# %s: %s" %
-      ("ok" if lane_ratio <= LANE_RATIO_MAX else "not ok", len(checks) + 1, lane_ratio, json.dumps(lane)))
-good = all(ratios[opcode][kind] <= RATIO_MAX.get(opcode, RATIO_MAX_ELSE) for kind, opcode in checks)
-sys.exit(0 if good and lane_ratio <= LANE_RATIO_MAX else 1)
+results.append(("lane: 64 WRITEs at once take hardly more than libmlx5's", lane_ratio <= LANE_RATIO_MAX, f"{lane_ratio}: {json.dumps(lane)}"))
+sys.exit(figures(results))

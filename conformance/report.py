@@ -1,4 +1,4 @@
-"""report.py: what run.py tells: TAP, the matrix, JSON; and what is red."""
+"""report.py: what run.py tells: the matrix, JSON; and what is red. TAP is in results.py."""
 import collections
 import json
 
@@ -14,28 +14,6 @@ UNABLE = "the outside runner"
 def title(entry):
     pair = " to ".join(language for language in (entry["client"], entry["server"]) if language)
     return f"{entry['scenario']}: {pair}, {entry['driver']} on {entry['device']}"
-
-
-class Tap:
-    def __init__(self):
-        self.count = self.failed = 0
-
-    def line(self, good, name, why=""):
-        self.count += 1
-        self.failed += not good
-        if not good:
-            print("".join(f"# {line}\n" for line in why.splitlines()), end="")
-        print(f"{'ok' if good else 'not ok'} {self.count} - {name.replace('#', '')}", flush=True)
-
-    def entry(self, entry):
-        if entry["result"] == "skipped":
-            self.count += 1
-            print(f"ok {self.count} - {title(entry)} # SKIP {entry['reason']}", flush=True)
-        else:
-            self.line(entry["result"] == "passed", title(entry), entry["reason"])
-
-    def end(self):
-        print(f"1..{self.count}", flush=True)
 
 
 def cell_of(entry):

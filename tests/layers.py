@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from checks import Checks
+
 SOURCES = (".c", ".h", ".cpp")
 
 Results = list[tuple[str, list[str]]]
@@ -76,9 +78,7 @@ class Layers:
 
 def report(results: Results) -> NoReturn:
     """Prints TAP, and exits with 1 if anything is wrong."""
-    print(f"1..{len(results)}")
-    for number, (name, wrong) in enumerate(results, 1):
-        print(f"{'not ok' if wrong else 'ok'} {number} - {name}")
-        for line in wrong:
-            print("# " + line)
-    sys.exit(any(wrong for _, wrong in results))
+    checks = Checks(len(results))
+    for name, wrong in results:
+        checks.check(not wrong, name, wrong)
+    sys.exit(checks.end())

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from checks import Checks, note
+
 
 @dataclass
 class Mutation:
@@ -46,7 +48,8 @@ class Engine:
         self.steps = steps
         self.sources = [source.relative_to(self.core) for path in (folder, *self.FOLDERS) for source in sorted((self.core / path).glob("*.c"))]
         self.sources += [Path(folder) / "tests" / program for program in programs]
-        self.sources += [Path("nic") / name for name in ("change.c", "initiators.c", "partition.c", "queue.c", "queue_pair.c", "stream.c", "tags.c", "target.c")]
+        shared = ("change.c", "initiators.c", "partition.c", "queue.c", "queue_pair.c", "stream.c", "tags.c", "target.c")
+        self.sources += [Path("nic") / name for name in shared]
         self.sources += [Path(helper), Path("link/tests/simulation.c")]
         self.work = Path(tempfile.mkdtemp())
 
@@ -134,25 +137,23 @@ def main(engine: Engine, mutations: list[Mutation]) -> int:
     if options.sample:
         step = -(-len(chosen) // options.sample)
         place = random.randrange(step) if options.place is None else options.place % step
-        print(f"# one in {step}; --sample {options.sample} --place {place} takes the same")
+        note(f"one in {step}; --sample {options.sample} --place {place} takes the same")
         chosen = chosen[place::step]
     if not chosen:
         print("1..0")
         return 3
-    print(f"1..{len(chosen) + 1}")
+    checks = Checks(len(chosen) + 1)
     try:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             engine.prepare(pool)
             wrong = engine.run_whole()
-            failed = 1 if wrong else 0
-            print(f"{'not ok' if wrong else 'ok'} 1 - the engine as it is has nothing to notice", flush=True)
-            print("".join(f"# {line}\n" for line in wrong.splitlines()), end="")
-            for number, (mutation, noticed, what) in enumerate(pool.map(engine.outcome, chosen), 2):
-                failed += not noticed
-                print(f"{'ok' if noticed else 'not ok'} {number} - noticed: {mutation.name}\n# {what}", flush=True)
+            checks.check(not wrong, "the engine as it is has nothing to notice", wrong)
+            for mutation, noticed, what in pool.map(engine.outcome, chosen):
+                checks.check(noticed, f"noticed: {mutation.name}")
+                note(what)
     finally:
         shutil.rmtree(engine.work)
-    return 1 if failed else 0
+    return checks.end()
 
 
 if __name__ == "__main__":

@@ -14,16 +14,12 @@ from go_folders import go_folders
 from module_proxy import HERE, MODULE, make_proxy
 
 ROOT = HERE.parents[1]
-count = 0
+sys.path.append(str(ROOT / "tests"))
+from checks import Checks  # noqa: E402
 
 
-def tap(good, name, output=""):
-    global count
-    count += 1
-    if not good:
-        print("".join(f"# {line}\n" for line in output.splitlines()[-60:]), end="")
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
-    return good
+def last(output):
+    return output.splitlines()[-60:]
 
 
 def block(page, heading, language):
@@ -33,6 +29,7 @@ def block(page, heading, language):
 
 
 def main():
+    checks = Checks()
     go, simnic, build = sys.argv[1], os.path.abspath(sys.argv[2]), Path(sys.argv[3]).resolve()
     version = "v" + subprocess.run([ROOT / "scripts/version.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     page = (ROOT / "docs/go.md").read_text(encoding="utf-8")
@@ -56,17 +53,17 @@ def main():
 
         with zipfile.ZipFile(work / "proxy" / MODULE / "@v" / f"{version}.zip") as archive:
             names = {name.split("@", 1)[1].split("/", 1)[1] for name in archive.namelist()}
-        tap({"go.mod", "LICENSE", "copyrpc.go"} <= names and not [name for name in names if name.startswith("otel/")],
-            "the module's zip has the licence, and no other module", "\n".join(sorted(names)))
+        checks.check({"go.mod", "LICENSE", "copyrpc.go"} <= names and not [name for name in names if name.startswith("otel/")],
+                     "the module's zip has the licence, and no other module", "\n".join(sorted(names)))
         status, output = say("sh", "-exc", block(page, "Install", "sh").replace("sudo ", "true "))
-        if tap(status == 0, "the lines of docs/go.md, with what the zip has and nothing else", output):
+        if checks.check(status == 0, "the lines of docs/go.md, with what the zip has and nothing else", last(output)):
             status, output = say(go, "list", "-m", "all")
-            tap(status == 0 and output.splitlines() == ["hello", f"{MODULE} {version}"], "it is the release, and needs nothing else", output)
+            checks.check(status == 0 and output.splitlines() == ["hello", f"{MODULE} {version}"], "it is the release, and needs nothing else", last(output))
             status, output = say(simnic, "run", "--private", "--", "./hello", "127.0.0.1:7479")
-            tap(status == 0 and output == block(page, "A first call", "text"), "the first call is answered", output)
+            checks.check(status == 0 and output == block(page, "A first call", "text"), "the first call is answered", last(output))
             status, output = say(go, "vet", MODULE)
-            tap(status == 0, "go vet on the package as it was fetched, with its tests", output)
-    print(f"1..{count}")
+            checks.check(status == 0, "go vet on the package as it was fetched, with its tests", last(output))
+    return checks.end()
 
 
-main()
+sys.exit(main())

@@ -14,19 +14,18 @@ from pathlib import Path
 from go_folders import go_folders
 
 SOURCE = Path(__file__).resolve().parent
+sys.path.append(str(SOURCE.parents[1] / "tests"))
+from checks import Checks  # noqa: E402
+
 OTEL = SOURCE / "otel"
 FETCH_SECONDS = 120
 WRONG_MODULES = ("checksum mismatch", "missing go.sum entry", "updates to go.mod needed")  # which no proxy is to blame for
 MODULES = [SOURCE, SOURCE.parents[1] / "examples/go", SOURCE.parents[1] / "bench/go", SOURCE.parents[1] / "tests/chaos/go"]
-count = 0
+checks = Checks()
 
 
 def tap(good, name, output=""):
-    global count
-    count += 1
-    if not good:
-        print("".join(f"# {line}\n" for line in output.splitlines()[-200:]), end="")
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
+    checks.check(good, name, output.splitlines()[-200:])
 
 
 def environment(go, build, simnic):
@@ -64,12 +63,14 @@ def fetched(go, env):
             done = subprocess.run([go, "mod", "download"], env=dict(env, GOPROXY=proxy), cwd=OTEL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, timeout=FETCH_SECONDS)
         except subprocess.TimeoutExpired:
-            tap(True, f"bindings/go/otel # SKIP the Go proxy has not brought its modules in {FETCH_SECONDS} s")
+            checks.skip("bindings/go/otel", f"the Go proxy has not brought its modules in {FETCH_SECONDS} s")
             return False
         if done.returncode == 0:
             return True
-    wrong = any(sign in done.stdout for sign in WRONG_MODULES)
-    tap(not wrong, "bindings/go/otel" + ("" if wrong else f" # SKIP its modules are not to be had: {(done.stdout.splitlines() or ['?'])[-1]}"), done.stdout)
+    if any(sign in done.stdout for sign in WRONG_MODULES):
+        tap(False, "bindings/go/otel", done.stdout)
+    else:
+        checks.skip("bindings/go/otel", f"its modules are not to be had: {(done.stdout.splitlines() or ['?'])[-1]}")
     return False
 
 
@@ -93,6 +94,12 @@ def compile_tests(go, env, mode, binary, source=SOURCE):
     return status == 0
 
 
+def why_skipped(output):
+    """What the test said: Go prints the file and the line before it."""
+    said = [line.strip().partition(": ")[2] for line in output.splitlines() if not line.lstrip().startswith(("---", "==="))]
+    return " ".join(line for line in said if line)
+
+
 def run(go, simnic, env, mode, binary, source=SOURCE):
     """Tells each test as it ends; those that began and did not end have failed too."""
     session = f"bindings_go_{mode}.{os.getpid()}"
@@ -113,7 +120,11 @@ def run(go, simnic, env, mode, binary, source=SOURCE):
         elif action in ("pass", "fail", "skip"):
             if name in open_tests:
                 open_tests.remove(name)
-            tap(action != "fail", name + (" # SKIP" if action == "skip" else ""), "".join(said.pop(name, [])))
+            output = "".join(said.pop(name, []))
+            if action == "skip":
+                checks.skip(name, why_skipped(output))
+            else:
+                tap(action != "fail", name, output)
     status = running.wait()
     for name in open_tests:
         tap(False, f"{name} did not end", "".join(said[name]))
@@ -132,7 +143,7 @@ def main():
                 otel(go, simnic, env, binary)
             elif compile_tests(go, env, mode, binary):
                 run(go, simnic, env, mode, binary)
-    print(f"1..{count}")
+    return checks.end()
 
 
-main()
+sys.exit(main())

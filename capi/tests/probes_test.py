@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks, note
+
 library, page = sys.argv[1:3]
 notes = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, check=True).stdout
 found = set(re.findall(r"Provider: copyrpc\n\s+Name: (\w+)\n.*\n\s+Arguments: (.*)", notes))
@@ -12,13 +15,12 @@ section = Path(page).read_text().split("## Probes")[1].split("\n## ")[0]
 rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", section, re.M)
 listed = {(name, sum(bool(cell.strip()) for cell in row.split("|")) - 1) for name, row in rows}
 
-print("1..1")
+NAME = "the library's probes are those in the docs"
+checks = Checks()
 if not probes:
-    print("ok 1 - the library's probes are those in the docs # SKIP it was built without <sys/sdt.h>")
-elif probes == listed:
-    print(f"ok 1 - the library's probes are those in the docs\n# {len(probes)}")
+    checks.skip(NAME, "it was built without <sys/sdt.h>")
 else:
-    print("not ok 1 - the library's probes are those in the docs")
-    for name, count in sorted(probes ^ listed):
-        print(f"# {name} with {count} arguments is only in the {'library' if (name, count) in probes else 'docs'}")
-    sys.exit(1)
+    checks.check(probes == listed, NAME, [f"{name} with {count} arguments is only in the {'library' if (name, count) in probes else 'docs'}"
+                                          for name, count in sorted(probes ^ listed)])
+    note(f"{len(probes)} probes")
+sys.exit(checks.end())

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "tests"))
+from checks import Checks  # noqa: E402
+
 BUILD = Path(sys.argv[sys.argv.index("--build") + 1]).resolve()
 SCHEMA = BUILD / "conformance/lines/commands.json"
 EXAMPLE = f"{sys.executable} {HERE.parent / 'example/runner.py'} {SCHEMA}"
@@ -16,16 +19,8 @@ for line in sys.stdin:
     hello = {"done": "CRPC_OK", "protocol": 1, "name": "x", "language": "x", "verbs": %s, "lacks": [], "capabilities": [], "forms": {}}
     print(json.dumps(hello) if json.loads(line)["do"] == "hello" else %r, flush=True)
 """
-count = failed = 0
-
-
-def check(good, name, why):
-    global count, failed
-    count += 1
-    failed += not good
-    if not good:
-        print("".join(f"# {line}\n" for line in why.splitlines()), end="")
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
+checks = Checks()
+check = checks.check
 
 
 def run(name, command, *options):
@@ -69,5 +64,4 @@ def test_hello():
 
 for test in (test_example, test_wrong_lines, test_hello):
     test()
-print(f"1..{count}")
-sys.exit(1 if failed else 0)
+sys.exit(checks.end())

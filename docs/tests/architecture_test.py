@@ -4,6 +4,9 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 root = Path(sys.argv[1])
 ROW = re.compile(r"^\| `(\w+)` \| `([\w/.]+)` \|", re.MULTILINE)
 
@@ -14,11 +17,8 @@ def defines(file: Path, function: str) -> bool:
 
 
 rows = ROW.findall((root / "docs/architecture.md").read_text())
-print(f"1..{len(rows) + 1}")
-print("ok 1 - there are functions" if rows else "not ok 1 - there are functions")
-missing = 0
-for number, (function, path) in enumerate(rows, 2):
-    found = defines(root / path, function)
-    missing += not found
-    print(f"{'ok' if found else 'not ok'} {number} - {function} is in {path}")
-sys.exit(1 if missing or not rows else 0)
+checks = Checks(len(rows) + 1)
+checks.check(rows, "there are functions")
+for function, path in rows:
+    checks.check(defines(root / path, function), f"{function} is in {path}")
+sys.exit(checks.end())

@@ -5,6 +5,9 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 root = Path(sys.argv[1])
 errors = re.findall(r"^#define (CRPC_E_\w+) (-\d+)", (root / "capi/copyrpc.h").read_text(), re.MULTILINE)
 python = dict(re.findall(r"^    lib\.(CRPC_E_\w+): ([A-Z][a-z]\w+),$", (root / "bindings/python/copyrpc/errors.py").read_text(), re.MULTILINE))
@@ -22,7 +25,7 @@ for name, number in errors:
     parts = [part in text for part in ("\n- *It means* ", "\n- *Causes*: ", "\n- *Do*: ")]
     results.append((f"{name} is {first.strip()}", text.startswith(first)))
     results.append((f"{name}: what it means, what causes it, what to do", all(parts)))
-print(f"1..{len(results)}")
-for index, (name, good) in enumerate(results, 1):
-    print(f"{'ok' if good else 'not ok'} {index} - {name}")
-sys.exit(0 if all(good for _, good in results) else 1)
+checks = Checks(len(results))
+for name, good in results:
+    checks.check(good, name)
+sys.exit(checks.end())

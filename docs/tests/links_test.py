@@ -6,6 +6,9 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 IN_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 OTHERS = {"build", "subprojects", "__pycache__", "node_modules"}
@@ -74,7 +77,7 @@ def tells(text: str, expected: list[str]) -> bool:
 
 
 root = Path(sys.argv[1])
-results = [
+cases = [
     ("a file that is not there is told", tells("[a](none.md)", ["none.md"])),
     ("and a heading that is not there", tells("[a](../README.md#none)", ["../README.md#none"])),
     ("also over the end of a line", tells("[two\nwords](none.md)", ["none.md"])),
@@ -82,13 +85,11 @@ results = [
     ("what is there is found", tells("[a](../README.md#try-it)", [])),
 ]
 everything = pages(root)
-results.append(("there are pages with links", sum(len(links(page.read_text())) for page in everything) > 100))
+checks = Checks(len(cases) + 1 + len(everything))
+for name, good in cases:
+    checks.check(good, name)
+checks.check(sum(len(links(page.read_text())) for page in everything) > 100, "there are pages with links")
 for page in everything:
     wrong = problems(page, page.read_text())
-    results.append((f"the links of {page.relative_to(root)}", not wrong))
-    for problem in wrong:
-        print(f"# {problem}")
-print(f"1..{len(results)}")
-for number, (name, good) in enumerate(results, 1):
-    print(f"{'ok' if good else 'not ok'} {number} - {name}")
-sys.exit(0 if all(good for _, good in results) else 1)
+    checks.check(not wrong, f"the links of {page.relative_to(root)}", wrong)
+sys.exit(checks.end())

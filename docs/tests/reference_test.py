@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 root = Path(sys.argv[1])
-sys.path.insert(0, str(root / "scripts/docs"))
+sys.path[:0] = [str(root / "scripts/docs"), str(root / "tests")]
 import c_reference  # noqa: E402
 import python_reference  # noqa: E402
+from checks import Checks  # noqa: E402
 
 EXAMPLE = """/* The head. */
 #ifndef X_H
@@ -117,7 +118,7 @@ results = {
     "code in a docstring is code": ".. code-block:: python\n\n      Thing().close()\n" in sections[1],
     "a docstring links to C": r"\ :c:struct:`crpc_thing`\ " in sections[1],
 }
-print(f"1..{len(results)}")
-for number, (name, good) in enumerate(results.items(), 1):
-    print(f"{'ok' if good else 'not ok'} {number} - {name}")
-sys.exit(0 if all(results.values()) else 1)
+checks = Checks(len(results))
+for name, good in results.items():
+    checks.check(good, name)
+sys.exit(checks.end())

@@ -8,8 +8,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/docs/tests/readme.sh"
 export readme=$source/docs/observability.md
 if ! "$python" -c 'import opentelemetry.sdk' 2>/dev/null; then
-    echo "1..0 # SKIP opentelemetry-sdk is not installed: ./dev setup gets it from PyPI"
-    exit 0
+    skip_all "opentelemetry-sdk is not installed: ./dev setup gets it from PyPI"
 fi
 work=$(work_folder) || exit 1
 server=

@@ -11,6 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 COMPLETIONS = Path(sys.argv[1]).resolve()
 PROGRAMS = [Path(path).resolve() for path in sys.argv[2:]]
 
@@ -22,22 +25,12 @@ COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=$' \\t\\n"\\'><=;|&(:' COMP_WORDS=
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-count = failures = 0
+checks = Checks()
+skip = checks.skip
 
 
 def report(name: str, good: bool, told: str) -> None:
-    global count, failures
-    count += 1
-    failures += not good
-    print(f"{'ok' if good else 'not ok'} {count} - {name}")
-    for line in [] if good else told.splitlines():
-        print("# " + line)
-
-
-def skip(name: str, why: str) -> None:
-    global count
-    count += 1
-    print(f"ok {count} - {name} # SKIP {why}")
+    checks.check(good, name, told)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -242,8 +235,7 @@ def main() -> None:
                 report(f"fish offers: {line}", found == sorted(wanted), str(found))
             else:
                 skip(f"fish offers: {line}", "there is no fish")
-    print(f"1..{count}")
-    sys.exit(failures > 0)
+    sys.exit(checks.end())
 
 
 main()

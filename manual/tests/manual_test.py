@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 SOURCE, PAGES = Path(sys.argv[1]), Path(sys.argv[2])
 PROGRAMS = {Path(path).name: path for path in sys.argv[3:]}
 SECTIONS = ("NAME", "SYNOPSIS", "DESCRIPTION", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO")
@@ -19,25 +22,15 @@ VALUES = {"P": "0.5", "US": "7", "GBPS": "2.5", "NAME": "no-srq"}
 # Set by simnic for its commands, and not read.
 SET = {"SYSFS_PATH"}
 
-count = failures = 0
+checks = Checks()
+skip = checks.skip
 Found = list[str]
 
 
 def check(name: str, find: Callable[[], Found]) -> None:
     """`find` returns what is wrong."""
-    global count, failures
-    count += 1
     wrong = find()
-    failures += bool(wrong)
-    print(f"{'not ok' if wrong else 'ok'} {count} - {name}")
-    for line in wrong:
-        print("# " + line)
-
-
-def skip(name: str, why: str) -> None:
-    global count
-    count += 1
-    print(f"ok {count} - {name} # SKIP {why}")
+    checks.check(not wrong, name, wrong)
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -286,5 +279,4 @@ check("copyrpc(7) has the variables that the library reads", lambda: variables_d
 check("copyrpc(7) has those of the plugin for NCCL", plugin_differs)
 check("simnic's pages have those that it reads", lambda: variables_differ(["simnic", "simnic-run", "simnic-ctl"], "simnic"))
 check("what the tools read is on a page", tools_read)
-print(f"1..{count}")
-sys.exit(failures > 0)
+sys.exit(checks.end())

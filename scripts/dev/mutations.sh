@@ -10,7 +10,7 @@ failed=0 found=0
 for engine in rpc channel queue; do
     say "mutations of core/$engine"
     status=0
-    python3 "core/$engine/tests/mutations.py" "$root" "$@" || status=$?
+    /usr/bin/python3 "core/$engine/tests/mutations.py" "$root" "$@" || status=$?
     case $status in
     0) found=1 ;;
     3) say "none there has '$*' in its name" ;;

@@ -115,7 +115,7 @@ for each in "${pythons[@]}"; do
     quietly first_call "$place/bin/python"
     say "Python $version: the first call is answered $((SECONDS - begun)) s after the environment was begun"
     [ -n "$tests" ] || continue
-    quietly "$place/bin/pip" install numpy pytest
+    quietly "$place/bin/pip" install numpy pytest tap.py
     # The package that is installed, not the one of the checkout: conftest.py is elsewhere.
     quietly env TEST_SOURCE="$root" TEST_BUILD="$root/build/gcc" TEST_ADDRESS=127.0.0.1 "$simnic" run --private -- "$place/bin/python" \
         bindings/python/tests/run.py bindings/python/tests/test_{calls,connections,lifetime,bad_input,asyncio,arrays,channels,queues,lanes,payloads,interrupts,threads}.py

@@ -10,17 +10,16 @@ import sys
 source = pathlib.Path(sys.argv[1])
 build = sys.argv[2]
 debian = source / "debian"
-count = 0
+sys.path.append(str(source / "tests"))
+from checks import Checks  # noqa: E402
+
+checks = Checks()
 
 
 def check(name, wrong):
     """`wrong`: what is, one by one; nothing if all is well."""
-    global count
-    count += 1
     wrong = list(wrong)
-    print(f"{'not ' if wrong else ''}ok {count} - {name}")
-    for line in wrong:
-        print(f"# {line}")
+    checks.check(not wrong, name, wrong)
 
 
 def version():
@@ -78,4 +77,4 @@ installed = [re.sub(r"^/(usr/local|usr)/", "usr/", path) for path in json.loads(
 check("a package has each installed file", [path for path in installed if not any(has(pattern, path) for pattern in patterns())])
 check("and each name in a package is that of an installed file",
       [pattern for pattern in patterns() if not any(has(pattern, path) for path in installed)])
-print(f"1..{count}")
+sys.exit(checks.end())

@@ -8,8 +8,7 @@ if [ "$(uname -m)" != aarch64 ]; then
     processors=(cortex-a72 max a64fx) run=qemu-aarch64-static compiler=aarch64-linux-gnu-gcc
     for tool in $run $compiler; do
         if ! command -v "$tool" > /dev/null; then
-            echo "1..0 # SKIP there is no $tool: install gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static"
-            exit 0
+            skip_all "there is no $tool: install gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static"
         fi
     done
 fi

@@ -5,8 +5,7 @@
 . "$(dirname "$0")/../run/tests/common.sh"
 for program in ibv_rc_pingpong rping ib_write_bw; do
     if ! command -v "$program" > /dev/null; then
-        echo "1..0 # SKIP there is no $program: install ibverbs-utils, rdmacm-utils and perftest"
-        exit 0
+        skip_all "there is no $program: install ibverbs-utils, rdmacm-utils and perftest"
     fi
 done
 work=$(mktemp -dt "a test.XXXXXX")

@@ -3,8 +3,7 @@
 . "$(dirname "$0")/../run/tests/common.sh"
 rustc=$(command -v rustc || command -v "$HOME/.cargo/bin/rustc")
 if [ -z "$rustc" ]; then
-    echo "1..0 # SKIP there is no rustc: install the package rustc"
-    exit 0
+    skip_all "there is no rustc: install the package rustc"
 fi
 work=$(mktemp -dt "a test.XXXXXX")
 trap 'rm -rf "$work"' EXIT

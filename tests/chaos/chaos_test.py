@@ -10,6 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from checks import Checks
+
 # What the server does wrong after so many occasions, and what is to be said of it. Connections begin and end a few times a second; of other
 # occasions there are many.
 MISTAKES = {
@@ -64,13 +67,6 @@ def run(build: str, *words: str, interrupted: bool = False) -> tuple[int, dict[s
     return done.returncode, {what: int(count) for what, count in re.findall(ROWS, done.stdout, re.MULTILINE)}, done.stdout
 
 
-def tell(number: int, good: bool, name: str, output: str) -> bool:
-    if not good:
-        print("\n".join(f"# {line}" for line in output.splitlines()))
-    print(f"{'ok' if good else 'not ok'} {number} - {name}", flush=True)
-    return good
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
@@ -83,22 +79,21 @@ def main() -> int:
     go = ["--go", options.go] if options.go else []
     mistakes = {mistake: wanted for mistake, wanted in MISTAKES.items() if mistake.split(":")[0] in options.mistakes}
     before = 0 if options.mistakes_alone else 2
-    print(f"1..{len(mistakes) + before}")
-    good = True
+    checks = Checks(len(mistakes) + before)
     if before:
         status, found, output = run(options.build, *go, "--languages", ",".join(languages), "--kills", kills, "--warm-up", "0.5")
         harmless = status == 0 and len(found) == 6 and not any(found.values())
-        good &= tell(1, harmless, f"some kills of workers in {', '.join(languages)} do no harm", output)
+        checks.check(harmless, f"some kills of workers in {', '.join(languages)} do no harm", output)
         status, found, output = run(options.build, *go, "5", "--languages", ",".join(languages), "--warm-up", "0.5", interrupted=True)
         ended = status == 0 and "SIGINT ended the faults early" in output and len(found) == 6
-        good &= tell(2, ended and not any(found.values()), "Ctrl-C makes it see nothing wrong", output)
-    for number, (mistake, wanted) in enumerate(mistakes.items(), before + 1):
+        checks.check(ended and not any(found.values()), "Ctrl-C makes it see nothing wrong", output)
+    for mistake, wanted in mistakes.items():
         words = ["--languages", ",".join({"c": 1, by: 1}), "--by", by, "--mistake", mistake, "--idle", IDLE_S.get(mistake, "180")]
         # It ends soon after the mistake, or when that has been noticed.
         status, found, output = run(options.build, *go, "60", "--warm-up", "0.3", *words)
         noticed = sum(found.get(what, 0) for what in wanted.split("|"))
-        good &= tell(number, status == 1 and noticed > 0, f"a server in {by} that does wrong ({mistake.split(':')[0]}) is noticed", output)
-    return 0 if good else 1
+        checks.check(status == 1 and noticed > 0, f"a server in {by} that does wrong ({mistake.split(':')[0]}) is noticed", output)
+    return checks.end()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from journal import Journal, Kind, Record, Type
 from leaks import Holdings, leaks
 from oracle import Life, Oracle
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from checks import Checks
+
 CLIENT, SERVER = 1, 2
 TIMEOUT, DISCONNECTED, CLOSED, DROPPED, PROTOCOL, NOT_STARTED = -11, -14, -15, -20, -19, -31
 
@@ -351,13 +354,11 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
 
 
 def main() -> int:
-    failed = 0
-    print(f"1..{len(CASES)}")
-    for index, (name, case, wanted) in enumerate(CASES, 1):
+    checks = Checks(len(CASES))
+    for name, case, wanted in CASES:
         got = case()
-        failed += got != wanted
-        print(f"{'ok' if got == wanted else 'not ok'} {index} - {name}" + ("" if got == wanted else f" # {got}, not {wanted}"))
-    return 1 if failed else 0
+        checks.check(got == wanted, name, f"{got}, not {wanted}")
+    return checks.end()
 
 
 if __name__ == "__main__":

@@ -7,26 +7,23 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 try:
     from hdrh.histogram import HdrHistogram
 except ImportError:
     HdrHistogram = None
 
-count = 0
+checks = Checks()
 
 
 def check(name, good, why=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {name}")
-    if not good:
-        print(f"# {why}")
+    checks.check(good, name, str(why))
 
 
 def skip(name):
-    global count
-    count += 1
-    print(f"ok {count} - {name} # SKIP there is no HdrHistogram for Python here: ./dev setup fetches it")
+    checks.skip(name, "there is no HdrHistogram for Python here: ./dev setup fetches it")
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -61,4 +58,4 @@ else:
     skip("HdrHistogram reads what was encoded")
     skip("each of its bins is right")
     skip("so are its options")
-print(f"1..{count}")
+sys.exit(checks.end())

@@ -12,7 +12,6 @@ unset PYTHONPATH PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV
 PATH=$(without_root "$work/bin")
 export PATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
 
 copy_of_checkout "$work/copyrpc"
 readme_block "In Python" sh > "$work/commands"

@@ -2,8 +2,12 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests"))
+from checks import Checks
 
 # Tests send these, or wait for children, which have what their parent has: whoever starts this may have blocked or ignored them.
 USED = (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
@@ -14,33 +18,36 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, USED)
 
 class Tap:
     def __init__(self):
-        self.count = 0
+        self.checks = Checks()
+        self.told = False  # of any test
 
     def pytest_addoption(self, parser):
         # Of the terminal's reporter, which would print between the results; assertions ask for it.
         parser.addoption("--verbose", dest="verbose", type=int, default=0)
 
-    def line(self, good, name, note=""):
-        self.count += 1
-        print(f"{'ok' if good else 'not ok'} {self.count} - {name}{note}", flush=True)
+    def check(self, good, name, told=""):
+        self.told = True
+        self.checks.check(good, name, told)
+
+    def skip(self, name, why):
+        self.told = True
+        self.checks.skip(name, why)
 
     def pytest_runtest_logreport(self, report):
-        name = report.nodeid.split("/")[-1].replace("#", "")
+        name = report.nodeid.split("/")[-1]
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            self.line(True, name, f" # SKIP {reason}")
+            self.skip(name, reason)
         elif report.failed:
-            self.line(False, name if report.when == "call" else f"{name} ({report.when})")
-            print("\n".join("# " + line for line in report.longreprtext.splitlines()), flush=True)
+            self.check(False, name if report.when == "call" else f"{name} ({report.when})", report.longreprtext)
         elif report.when == "call":
-            self.line(True, name)
+            self.check(True, name)
 
     def pytest_collectreport(self, report):
         if report.skipped:
-            self.line(True, report.nodeid, f" # SKIP {report.longrepr[2]}")
+            self.skip(report.nodeid, report.longrepr[2])
         if report.failed:
-            self.line(False, f"collecting {report.nodeid}")
-            print("\n".join("# " + line for line in report.longreprtext.splitlines()), flush=True)
+            self.check(False, f"collecting {report.nodeid}", report.longreprtext)
 
 
 tap = Tap()
@@ -49,7 +56,7 @@ arguments = sys.argv[1:] or [here]
 # The folder's conftest.py sets up everything; an address of what else is installed must not.
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 status = pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:logging", "--rootdir", here, *arguments], plugins=[tap])
-print(f"1..{tap.count}")
+tap.checks.end()
 # Failures are told case by case, and so is a file that is skipped as a whole; anything else went wrong in pytest itself.
-told = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, *([pytest.ExitCode.NO_TESTS_COLLECTED] if tap.count else []))
+told = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, *([pytest.ExitCode.NO_TESTS_COLLECTED] if tap.told else []))
 sys.exit(0 if status in told else int(status))

@@ -10,15 +10,8 @@ from pathlib import Path
 
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
-count = 0
-
-
-def tap(good, name, output=""):
-    global count
-    count += 1
-    if not good:
-        print("".join(f"# {line}\n" for line in output.splitlines()[-40:]), end="")
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
+sys.path.append(str(ROOT / "tests"))
+from checks import Checks, skip_all  # noqa: E402
 
 
 def git(*arguments):
@@ -49,18 +42,19 @@ def main():
     try:
         listed = git("ls-tree", "-r", "--name-only", "HEAD", "capi", "core", "bindings/python/copyrpc").decode().splitlines()
     except (OSError, subprocess.CalledProcessError):
-        print("1..0 # SKIP this is no checkout of git, of which alone source distributions are made")
-        return
+        skip_all("this is no checkout of git, of which alone source distributions are made")
+        return 0
+    checks = Checks()
     wanted = [Path(name) for name in listed if "/tests/" not in name and not name.startswith("capi/abi/")]
     with tempfile.TemporaryDirectory(prefix="a test.") as temporary:
         tree = make(Path(temporary))
         links = [str(file) for file in tree.rglob("*") if file.is_symlink()]
-        tap(not links, "there are no links", "\n".join(links))
+        checks.check(not links, "there are no links", links)
         places = {tree / (name.relative_to("bindings/python") if name.parts[0] == "bindings" else Path("subprojects/copyrpc") / name): name for name in wanted}
         missing = [str(name) for place, name in places.items() if not place.is_file()]
-        tap(len(wanted) > 200 and not missing, "each file of the library and of the package is there", "\n".join(missing))
+        checks.check(len(wanted) > 200 and not missing, "each file of the library and of the package is there", missing)
         missing = not_found(tree)
-        tap(not missing, "and what they include", "\n".join(missing))
+        checks.check(not missing, "and what they include", missing)
         build = Path(temporary) / "build"
         # Without what this build exports, and without a libcopyrpc that is installed.
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PKG_CONFIG", "MESON"))}
@@ -68,8 +62,8 @@ def main():
         parts = [f"-Dcopyrpc:{part}=disabled" for part in ("tools", "simnic", "nccl", "examples", "tests")]
         done = subprocess.run([sys.argv[1], "setup", build, tree, "--force-fallback-for=copyrpc", *parts], env=env, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
-        tap(done.returncode == 0, "meson can set it up", done.stdout)
-    print(f"1..{count}")
+        checks.check(done.returncode == 0, "meson can set it up", done.stdout.splitlines()[-40:])
+    return checks.end()
 
 
-main()
+sys.exit(main())

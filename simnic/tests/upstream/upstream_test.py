@@ -5,6 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests"))
+from checks import Checks
+
 UPSTREAM = Path(__file__).with_name("upstream.py")
 # rdma-core's run_tests.py and args_parser.py, as far as inside.py uses them.
 ARGS_PARSER = "class Parser:\n    def parse_args(self): pass\nparser = Parser()\n"
@@ -18,15 +21,8 @@ class Some(unittest.TestCase):
     def test_skipped(self): raise unittest.SkipTest("no {reason} here")
 """
 
-count = 0
-failed = False
-
-
-def check(good: bool, what: str) -> None:
-    global count, failed
-    count += 1
-    failed = failed or not good
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
+checks = Checks()
+check = checks.check
 
 
 def checkout(folder: Path, bad: int, reason: str) -> None:
@@ -73,8 +69,7 @@ def main() -> int:
         expected.write_text(json.dumps({"passed": [*recorded["passed"], "test_some.Some.test_gone"],
                                         "skipped: no card here": ["test_some.Some.test_skipped"]}))
         check(upstream()[0] == 1, "a test that is gone is not as expected")
-    print(f"1..{count}")
-    return 1 if failed else 0
+    return checks.end()
 
 
 if __name__ == "__main__":
