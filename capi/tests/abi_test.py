@@ -14,41 +14,29 @@ from typing import Optional
 
 import cffi
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests"), str(ROOT / "bindings/python")]
+from build_native import declarations  # noqa: E402
+from checks import Checks  # noqa: E402
+
 header_path, map_path, library_path, layout_path = sys.argv[1:5]
 header = Path(header_path).read_text()
 source_root = os.path.dirname(os.path.dirname(os.path.abspath(header_path)))
 without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
 
 
-def cdef_text():
-    """The header for a parser without a preprocessor: as the Python binding will read it."""
-    lines, depth = [], 0
-    for line in without_comments.splitlines():
-        if re.match(r"\s*#\s*(ifdef|ifndef|if)\b", line):
-            # The include guard holds everything; C++'s braces and the definition of CRPC_API are skipped.
-            depth += "COPYRPC_H" not in line
-        elif re.match(r"\s*#\s*endif", line):
-            depth = max(0, depth - 1)
-        elif depth == 0 and not re.match(r"\s*#\s*(include|define\s+COPYRPC_H)\b", line):
-            lines.append(line.replace("CRPC_API ", ""))
-    return "\n".join(lines)
-
-
-failures: list[str] = []
-results = []
+checks = Checks()
 
 
 def check(name, problem):
     """problem: None or an empty list if all is well."""
-    results.append((name, problem))
-    if problem:
-        failures.append(name)
+    checks.check(not problem, name, problem or "")
 
 
 parser = cffi.FFI()
 ffi: Optional[cffi.FFI] = parser
 try:
-    parser.cdef(cdef_text())
+    parser.cdef(declarations(header, ["cc"]))
     check("cffi parses the header", None)
 except Exception as error:  # the parser's own exceptions have no common base
     check("cffi parses the header", [str(error)])
@@ -135,7 +123,7 @@ with tempfile.TemporaryDirectory() as work:
                                        ("g++", "c++17", "cc"), ("clang++", "c++17", "cc")):
         name = "%s -std=%s takes the header, twice, and lays it out alike" % (compiler, standard)
         if not shutil.which(compiler):
-            results.append((name + " # SKIP not installed", None))
+            checks.skip(name, "not installed")
             continue
         path = os.path.join(work, "header." + suffix)
         Path(path).write_text(program)
@@ -144,9 +132,4 @@ with tempfile.TemporaryDirectory() as work:
                              capture_output=True, text=True)
         check(name, run.stderr.splitlines() if run.returncode else None)
 
-print("1..%d" % len(results))
-for number, (name, problem) in enumerate(results, 1):
-    print("%s %d - %s" % ("not ok" if problem else "ok", number, name))
-    for line in problem or []:
-        print("# " + line)
-sys.exit(1 if failures else 0)
+sys.exit(checks.end())

@@ -336,7 +336,7 @@ def test_the_module_was_built_from_this_header():
     finally:
         sys.path.pop(0)
     with open(os.path.join(SOURCE, "capi/copyrpc.h")) as file:
-        now = build_native.declarations(file.read())
+        now = build_native.declarations(file.read(), ["cc"])
     built = ffi.string(lib.copyrpc_native_declarations).decode()
     assert [line for line in built.splitlines() if line.strip()] == [line for line in now.splitlines() if line.strip()]
 
