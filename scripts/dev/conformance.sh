@@ -20,7 +20,7 @@ case $place in simnic|vm|all) ;; *) die "--on $place: there are simnic, vm and a
 setup
 build gcc
 cd "$root"
-go=$(find_go) || die "there is no Go of at least 1.21"
+go=$(find_go) || die "there is no Go of at least $(oldest_go)"
 run=(/usr/bin/python3 conformance/run.py --build build/gcc --go "$go")
 reports=() failed=0
 rm -f build/conformance.json build/conformance/*.json

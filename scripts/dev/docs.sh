@@ -19,7 +19,7 @@ if [ "$(cat "$tools/wanted" 2>/dev/null)" != "$wanted" ]; then
     fi
     printf '%s\n' "$wanted" > "$tools/wanted"
 fi
-go=$(find_go) || die "there is no Go of at least 1.21, which the reference of Go needs"
+go=$(find_go) || die "there is no Go of at least $(oldest_go), which the reference of Go needs"
 . "$root/bindings/go/go_folders.sh"
 export PYTHONDONTWRITEBYTECODE=1
 export_go_folders /usr/bin/python3 "$go" "$output"

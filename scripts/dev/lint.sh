@@ -137,7 +137,7 @@ if go=$(find_go); then
         unclean+=(staticcheck)
     fi
 else
-    say "go vet and staticcheck are missing: there is no Go of at least 1.21"
+    say "go vet and staticcheck are missing: there is no Go of at least $(oldest_go)"
     unclean+=("go vet" staticcheck)
 fi
 [ ${#unclean[@]} = 0 ] || die "not clean: $(printf '%s, ' "${unclean[@]}" | sed 's/, $//')"

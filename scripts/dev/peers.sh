@@ -24,7 +24,7 @@ setup_peers() {
         (cd bench/peers/grpc_go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false "$go" build -o "$peers/grpc_go" .) > "$peers/go.log" 2>&1 ||
             say "gRPC in Go is left out: it could not be built (the log is build/peers/go.log)"
     else
-        say "there is no Go of at least 1.21: gRPC in Go is left out"
+        say "there is no Go of at least $(oldest_go): gRPC in Go is left out"
     fi
 }
 

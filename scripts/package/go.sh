@@ -10,7 +10,7 @@
 [ $# = 0 ] || die "unknown argument $1; see ./dev package go --help"
 cd "$root" || exit
 . docs/tests/readme.sh
-go=$(find_go) || die "there is no Go of at least 1.21"
+go=$(find_go) || die "there is no Go of at least $(oldest_go)"
 # shellcheck disable=SC2034 # readme.sh's
 source=$root
 rm -rf "$packages"

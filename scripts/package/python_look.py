@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libc.so.6")  # what modules may need
+PROJECT = (ROOT / "bindings/python/pyproject.toml").read_text(encoding="utf-8")
+PYTHONS = PROJECT.split('requires-python = "')[1].split('"')[0]
 VERSION = subprocess.run([ROOT / "scripts/version.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
@@ -39,7 +41,7 @@ def look_at_wheel(file: Path) -> None:
             assert name in names, name
         assert not [name for name in names if not name.startswith(("copyrpc/", info))], names
         metadata = archive.read(info + "METADATA").decode()
-        for line in [f"Version: {VERSION}", "Requires-Python: >=3.9", "Description-Content-Type: text/markdown"]:
+        for line in [f"Version: {VERSION}", f"Requires-Python: {PYTHONS}", "Description-Content-Type: text/markdown"]:
             assert "\n" + line + "\n" in metadata, line
         modules = [name for name in names if ".so" in name]
         assert len(modules) == 2, modules
