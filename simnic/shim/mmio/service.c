@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "simnic/shim/mmio/doorbells.h"
-#include "simnic/shim/mmio/placement.h"
+#include "simnic/shim/mmio/affinity.h"
 #include "simnic/shim/mmio/processors.h"
 #include "simnic/shim/process/cm_host.h"
 #include "simnic/shim/process/process.h"
@@ -40,7 +40,7 @@ static struct {
     bool slept;                /* since the last sample */
     uint64_t sample_ns;        /* of the last sample: when it was, and the sums then */
     uint64_t program_ns, service_ns, preemptions;
-    struct placement placement;
+    struct affinity affinity;
     int own_nice;
     pid_t thread;
 } service;
@@ -268,7 +268,7 @@ static void *run(void *unused)
             sleep_on_futex(ns);
             uint32_t waker = fabric_take_waker(&process.fabric);
             if (!spare && waker != FABRIC_NO_WAKER) {
-                placement_woken(&service.placement, waker);
+                affinity_woken(&service.affinity, waker);
             }
         }
     }

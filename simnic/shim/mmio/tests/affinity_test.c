@@ -1,4 +1,4 @@
-/* placement_test.c: a thread moves to who wakes it, and stays where it may run. */
+/* affinity_test.c: a thread moves to who wakes it, and stays where it may run. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "simnic/shim/mmio/placement.h"
+#include "simnic/shim/mmio/affinity.h"
 #include "tests/leave_out.h"
 
 static uint32_t processors[2];
@@ -52,11 +52,11 @@ static void it_moves_to_who_wakes_it(void **state)
     (void)state;
     bool moved = false;
     for (int tries = 0; tries < 100 && !moved; tries++) {
-        struct placement placement = {0};
+        struct affinity affinity = {0};
         run_on(processors[0]);
         sched_setaffinity(0, sizeof(both), &both);
-        for (uint32_t i = 0; i < PLACEMENT_WAKES; i++) {
-            placement_woken(&placement, processors[1]);
+        for (uint32_t i = 0; i < AFFINITY_WAKES; i++) {
+            affinity_woken(&affinity, processors[1]);
         }
         moved = (uint32_t)sched_getcpu() == processors[1];
         expect_allowed(&both);
@@ -67,27 +67,27 @@ static void it_moves_to_who_wakes_it(void **state)
 static void a_wake_at_its_side_starts_the_count_again(void **state)
 {
     (void)state;
-    struct placement placement = {0};
+    struct affinity affinity = {0};
     run_on(processors[0]);
-    for (uint32_t i = 0; i < PLACEMENT_WAKES - 1; i++) {
-        placement_woken(&placement, processors[1]);
+    for (uint32_t i = 0; i < AFFINITY_WAKES - 1; i++) {
+        affinity_woken(&affinity, processors[1]);
     }
-    assert_int_equal(placement.wakes_from_elsewhere, PLACEMENT_WAKES - 1);
-    placement_woken(&placement, processors[0]);
-    assert_int_equal(placement.wakes_from_elsewhere, 0);
+    assert_int_equal(affinity.wakes_from_elsewhere, AFFINITY_WAKES - 1);
+    affinity_woken(&affinity, processors[0]);
+    assert_int_equal(affinity.wakes_from_elsewhere, 0);
 }
 
 static void it_stays_where_it_may_run(void **state)
 {
     (void)state;
     cpu_set_t one;
-    struct placement placement = {0};
+    struct affinity affinity = {0};
     run_on(processors[0]);
     sched_getaffinity(0, sizeof(one), &one);
     const uint32_t forbidden[] = {processors[0] + 1, CPU_SETSIZE, UINT32_MAX - 1};
     for (uint32_t nth = 0; nth < sizeof(forbidden) / sizeof(*forbidden); nth++) {
-        for (uint32_t i = 0; i < 2 * PLACEMENT_WAKES; i++) {
-            placement_woken(&placement, forbidden[nth]);
+        for (uint32_t i = 0; i < 2 * AFFINITY_WAKES; i++) {
+            affinity_woken(&affinity, forbidden[nth]);
         }
         assert_int_equal(sched_getcpu(), processors[0]);
         expect_allowed(&one);
