@@ -418,10 +418,10 @@ int32_t crpc_context_close(crpc_context *context)
         return CRPC_OK;
     }
     if (context->nic) {
-        context->nic->closing = true;
+        nic_set(&context->nic->closing);
     }
     for (uint32_t i = 0; i < context->rails.nic_count; i++) {
-        context->rails.nics[i]->closing = true;
+        nic_set(&context->rails.nics[i]->closing);
     }
     /* Queue pairs go before the memory that they reach. */
     context_stop_rails(context);

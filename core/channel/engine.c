@@ -216,7 +216,7 @@ static void lose_device(struct channel_engine *engine, uint32_t rail, const crpc
         return;
     }
     engine->lost |= 1u << rail;
-    engine->rails[rail].nic->lost = true;
+    nic_set(&engine->rails[rail].nic->lost);
     log_write(engine->links.log, CRPC_LOG_ERROR, "rail %u is lost: %s", rail, error->message);
     for (struct list *at = engine->links.all.next; at != &engine->links.all; at = at->next) {
         struct channel *channel = channel_of_link(list_entry(at, struct link, all_link));
@@ -234,7 +234,7 @@ static void lose_device(struct channel_engine *engine, uint32_t rail, const crpc
 void channel_look_for_lost(struct channel_engine *engine)
 {
     for (uint32_t i = 0; i < engine->rail_count; i++) {
-        if (engine->rails[i].nic->lost) {
+        if (nic_is(&engine->rails[i].nic->lost)) {
             crpc_error error;
             error_set(&error, CRPC_E_NO_DEVICE, 0, "RDMA device %s was taken out or has failed",
                       engine->rails[i].nic->device);

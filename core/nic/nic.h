@@ -33,6 +33,7 @@
 #define CORE_NIC_NIC_H
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -437,7 +438,6 @@ struct nic_operations {
 struct nic {
     const struct nic_operations *operations;
     struct nic_initiators *initiators; /* initiators.h; NULL = it has none */
-    bool lost;    /* its device was taken out or has failed: nothing can be made with it any more */
     bool rdma_cm; /* core/cm can connect its queue pairs; it begins with struct device_nic */
     bool windows; /* it has memory windows of type 2B */
     bool atomics; /* it has COMPARE_SWAP and FETCH_ADD */
@@ -467,7 +467,11 @@ struct nic {
     uint32_t send_completion_depth; /* granted */
     uint32_t signal_interval;
     int event_fd; /* becomes readable after arm; -1 = none */
-    bool
+    /* Steps that other threads take beside polls read these two. Both are relaxed: each is set once and stays, nothing else is read by it,
+     * and a step that sees it late waits as if it had come before. */
+    atomic_bool
+        lost; /* its device was taken out or has failed: nothing can be made with it any more */
+    atomic_bool
         closing; /* set by who will close it: what is destroyed from now on need not leave the rest as it was */
     /* Set by who has opened it; 0 at first. */
     bool relaxed; /* payloads that a completion tells of go to memory with NIC_ACCESS_RELAXED */
@@ -487,6 +491,17 @@ struct nic {
     bool automatic;     /* as in the options */
     char left_out[800]; /* what is left out, and how to undo it, for the log; "" = nothing */
 };
+
+/* Of `lost` and `closing`. */
+static inline bool nic_is(const atomic_bool *state)
+{
+    return atomic_load_explicit(state, memory_order_relaxed);
+}
+
+static inline void nic_set(atomic_bool *state)
+{
+    atomic_store_explicit(state, true, memory_order_relaxed);
+}
 
 static inline bool nic_is_dynamic(const struct nic_queue_pair *queue_pair)
 {

@@ -31,7 +31,7 @@ static void try_others(const struct registrar *registrar, struct registration *r
             continue;
         }
         int32_t status =
-            nic->lost
+            nic_is(&nic->lost)
                 ? error_set(&failure, CRPC_E_NO_DEVICE, 0,
                             "%s was taken out or has failed: close the context and open a new one",
                             nic->device)

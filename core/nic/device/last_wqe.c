@@ -23,8 +23,8 @@
 static bool may_hold_receives(const struct device_nic *nic,
                               const struct device_queue_pair *queue_pair)
 {
-    return queue_pair->qp->srq && queue_pair->base.peer_number != 0 && !nic->base.closing &&
-           !nic->base.lost;
+    return queue_pair->qp->srq && queue_pair->base.peer_number != 0 &&
+           !nic_is(&nic->base.closing) && !nic_is(&nic->base.lost);
 }
 
 /* Whether somebody will tell. */

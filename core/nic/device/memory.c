@@ -37,7 +37,9 @@ static bool all_mapped(void *address, size_t bytes)
 /* A device that was taken out refuses everything so, before its event is heard of. */
 static void note_loss(struct nic *nic, int os_error)
 {
-    nic->lost = nic->lost || os_error == EIO || os_error == ENODEV;
+    if (os_error == EIO || os_error == ENODEV) {
+        nic_set(&nic->lost);
+    }
 }
 
 static struct nic_keys keys_of(struct ibv_mr *region)
