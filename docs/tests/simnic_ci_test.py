@@ -12,6 +12,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from checks import Checks
+
 page, binaries = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
 
 # What each section's blocks are about, besides ibverbs-utils. None: they change the machine, and are tried elsewhere.
@@ -56,15 +59,11 @@ def pattern(line: str) -> re.Pattern[str]:
     return re.compile(r"^\s*" + r"\s+".join(words) + r"\s*$", re.M)
 
 
-count = 0
+checks = Checks()
 
 
 def tell(name: str, failed: str) -> None:
-    global count
-    count += 1
-    print(f"{'not ok' if failed else 'ok'} {count} - {name}")
-    for line in failed.splitlines():
-        print("#", line)
+    checks.check(not failed, name, failed)
 
 
 def run(block: Block, expected: str, work: Path) -> str:
@@ -116,8 +115,7 @@ with tempfile.TemporaryDirectory(prefix="a test.") as folder:
         title = f"{block.section}: {block.text.splitlines()[0]}".replace("#", "")
         lacking = [name for name in needs if not shutil.which(name)]
         if lacking:
-            count += 1
-            print(f"ok {count} - {title} # SKIP there is no {lacking[0]}")
+            checks.skip(title, f"there is no {lacking[0]}")
         else:
             tell(title, run(block, expected, Path(folder)) if expected else "the page does not say what it prints")
-print(f"1..{count}")
+sys.exit(checks.end())

@@ -16,6 +16,9 @@ import pytest
 
 import copyrpc
 
+# Python 3.9 runs signal handlers before nearly every instruction.
+RUNS_HANDLERS_ANYWHERE = sys.version_info < (3, 10)
+
 INTERRUPTS = int(os.environ.get("TEST_INTERRUPTS", "300"))
 PACKAGE = os.path.dirname(copyrpc.__file__)
 HANG_SECONDS = 120 + INTERRUPTS / 20
@@ -145,6 +148,7 @@ def test_a_storm_on_an_event_loop(server):
     asyncio.run(main())
 
 
+@pytest.mark.skipif(RUNS_HANDLERS_ANYWHERE, reason="serve may forget a request if a handler raises between any two instructions: docs/python.md")
 def test_a_storm_on_a_server(address):
     with copyrpc.Context() as context:
         listener = context.listen(address)
@@ -431,8 +435,6 @@ def test_calls_that_are_cut(silent, form):
             assert form != "start"
 
 
-# Python 3.9 runs signal handlers before nearly every instruction.
-RUNS_HANDLERS_ANYWHERE = sys.version_info < (3, 10)
 NOT_BEFORE = ("SETUP_FINALLY", "SETUP_WITH", "BEFORE_ASYNC_WITH", "YIELD_FROM")
 
 
