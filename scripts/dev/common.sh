@@ -13,8 +13,19 @@ as_root() {
     fi
 }
 
-# Packages of $package_list, else of those for all; without comments. A line may name alternatives, "a | b".
-package_lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$root/scripts/packages-${package_list:-debian}.txt"; }
+# Which of scripts/packages-*.txt is for this system. DEV_OS_RELEASE is for the test of it.
+list_of_system() {
+    # shellcheck source=/dev/null # of the system
+    (. "${DEV_OS_RELEASE:-/etc/os-release}" 2>/dev/null || ID=''
+        case ${ID:-}-${VERSION_ID:-} in
+        ubuntu-24.04) echo ubuntu-24.04 ;;
+        rocky-9*|almalinux-9*|centos-9*|rhel-9*) echo rocky-9 ;;
+        *) echo debian ;;
+        esac)
+}
+
+# Packages of $package_list, else of those for all on this system; without comments. A line may name alternatives, "a | b".
+package_lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$root/scripts/packages-${package_list:-$(list_of_system)}.txt"; }
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
@@ -37,6 +48,17 @@ missing_packages() {
 }
 
 setup() {
+    mkdir -p "$root/build"
+    if [ "$(list_of_system)" = rocky-9 ] && [ -z "${package_list:-}" ]; then
+        setup_by_dnf
+    else
+        setup_by_apt
+    fi
+    setup_go
+    setup_python_packages
+}
+
+setup_by_apt() {
     command -v apt-get >/dev/null || {
         echo "dev: no apt-get here. Install the equivalents of these Debian packages by hand:" >&2
         package_lines >&2
@@ -44,8 +66,7 @@ setup() {
     }
     local missing
     mapfile -t missing < <(missing_packages)
-    mkdir -p "$root/build"
-    [ ${#missing[@]} != 0 ] || { setup_go; setup_python_packages; return 0; }
+    [ ${#missing[@]} != 0 ] || return 0
     say "installing ${missing[*]}"
     as_root apt-get update > "$root/build/setup.log" 2>&1 || say "apt-get update failed; trying without"
     mapfile -t missing < <(missing_packages) # names of alternatives are known only now
@@ -54,8 +75,32 @@ setup() {
         tail -n 15 "$root/build/setup.log" >&2
         die "the packages could not be installed; the whole log is build/setup.log"
     }
-    setup_go
-    setup_python_packages
+}
+
+# What Rocky 9 and its like have of their list: libraries for developers are in CRB, and some programs in EPEL.
+setup_by_dnf() {
+    local missing
+    mapfile -t missing < <(missing_of_rpm)
+    [ ${#missing[@]} != 0 ] || return 0
+    say "installing ${missing[*]}"
+    {
+        as_root dnf install -y dnf-plugins-core epel-release
+        as_root dnf config-manager --set-enabled crb
+    } > "$root/build/setup.log" 2>&1 || say "CRB or EPEL could not be enabled; trying without (the log is build/setup.log)"
+    # Not strict: one that is not to be had does not keep the others away.
+    as_root dnf install -y --setopt=install_weak_deps=False --setopt=strict=False "${missing[@]}" >> "$root/build/setup.log" 2>&1 || {
+        tail -n 15 "$root/build/setup.log" >&2
+        die "the packages could not be installed; the whole log is build/setup.log"
+    }
+    mapfile -t missing < <(missing_of_rpm)
+    [ ${#missing[@]} = 0 ] || say "not to be had, so what needs them is left out: ${missing[*]}"
+}
+
+missing_of_rpm() {
+    local name
+    package_lines | while read -r name; do
+        rpm -q --whatprovides "$name" > /dev/null 2>&1 || echo "$name"
+    done
 }
 
 # What tests need from PyPI, beside the distribution's Python. Without it they are skipped.
