@@ -1,23 +1,36 @@
 # shellcheck shell=bash disable=SC2154 # $root and $packages are those of the word
 # kind: for Debian: built in a clean root, tried in another
 #help
-#help Usage: ./dev package debian [--keep]
+#help Usage: ./dev package debian [--keep] [--build-only] [--base FOLDER] [--inside PATH]
 #help
 #help Bootstraps the system that this is (Debian or Ubuntu) from the mirror that apt has, with nothing of what is installed here. In a first copy,
 #help builds the packages by the README's lines, and has lintian and hardening-check look at them. In a second one, installs them from an
 #help archive, and runs the tests of debian/tests; in a third one simnic without the library. In a fourth one, installs by the README's lines with
 #help meson, and runs its program. Says how long it takes from nothing to a first call. Needs root and the network; takes ten minutes. The packages
-#help are left in build/package/debian/result; with --keep the copies are left beside it, too.
-keep=
-for word; do
-    case $word in
+#help are left in build/package/debian/result; with --keep the copies are left beside it, too. What is packaged has the time of the commit, so the
+#help packages are the same when they are built again.
+#help --build-only: builds them, and tries nothing. --base: uses the bare system in that folder, or makes it there and leaves it. --inside: where
+#help the sources are within the copies (/src).
+keep='' build_only='' base='' inside=/src
+arguments=("$@")
+while [ $# -gt 0 ]; do
+    case $1 in
     --keep) keep=1 ;;
-    *) die "unknown argument $word; see ./dev package debian --help" ;;
+    --build-only) build_only=1 ;;
+    --base) base=$(realpath -m "${2:?which folder?}"); shift ;;
+    --inside) inside=${2:?which path?}; shift ;;
+    *) die "unknown argument $1; see ./dev package debian --help" ;;
     esac
+    shift
 done
-[ "$(id -u)" = 0 ] || exec sudo "$root/dev" package debian "$@"
+[[ $inside = /* && $inside != *[[:space:]]* ]] || die "--inside takes an absolute path without spaces, and not '$inside'"
+[ "$(id -u)" = 0 ] || exec sudo "$root/dev" package debian "${arguments[@]}"
 command -v apt-get >/dev/null || die "there is no apt-get here: on other systems, see packaging/copyrpc.spec"
 work=$packages
+umask 022
+is_base_ours=''
+[ -n "$base" ] || { base=$work/base is_base_ours=1; }
+commit_time=$(git -c safe.directory="$root" -C "$root" log -1 --format=%ct)
 # shellcheck source=/dev/null # of the system
 codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 # shellcheck source=/dev/null # of the system
@@ -26,8 +39,8 @@ origin=$(. /etc/os-release && echo "${ID^}") # Debian, Ubuntu
 # in_root NAME COMMAND...: with processes and mounts of its own, which end with the command.
 in_root() {
     # shellcheck disable=SC2016 # expanded by the shell within
-    unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t sysfs -o ro sysfs sys; mount -t tmpfs tmpfs dev/shm
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$@"' in_root "$work/$1" . "${@:2}"
+    commit_time=$commit_time unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t sysfs -o ro sysfs sys; mount -t tmpfs tmpfs dev/shm
+        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH="$commit_time" chroot "$@"' in_root "$work/$1" . "${@:2}"
 }
 as_nobody() { in_root "$1" setpriv --reuid nobody --regid nogroup --clear-groups env HOME=/tmp "${@:2}"; }
 install_in() { in_root "$1" apt-get install -y -q --no-install-recommends "${@:2}"; }
@@ -56,8 +69,10 @@ bootstrap() {
     local mirror components
     mirror=$(archives | awk -v codename="$codename" '$3 == codename { print $2; exit }')
     components=$(archives | awk -v codename="$codename" '$3 == codename { print $4 }' | paste -sd ,)
-    debootstrap --variant=minbase --components="$components" "$codename" "$work/base" "$mirror"
-    archives > "$work/base/etc/apt/sources.list"
+    rm -rf --one-file-system "${base:?}.part"
+    debootstrap --variant=minbase --components="$components" "$codename" "$base.part" "$mirror"
+    archives > "$base.part/etc/apt/sources.list"
+    mv "$base.part" "$base"
 }
 
 # readme_lines NAME NUMBER: does what a block of the README's "Install it" says, in a copy of the checkout in that root. Whoever is root already
@@ -68,28 +83,34 @@ readme_lines() {
     # shellcheck disable=SC2016 # for the shell that it will be
     printf '#!/bin/sh\n[ "$1" != apt ] || { shift; set -- apt-get -y "$@"; }\nexec "$@"\n' > "$work/$1/usr/bin/sudo"
     chmod +x "$work/$1/usr/bin/sudo"
-    readme_block "Install it" sh "$2" > "$work/$1/src/lines"
-    [ -s "$work/$1/src/lines" ] || die "the README has no block $2 of lines to install by"
-    in_root "$1" nice sh -euxc 'cd /src/copyrpc && . ../lines'
+    readme_block "Install it" sh "$2" > "$work/$1$inside/lines"
+    [ -s "$work/$1$inside/lines" ] || die "the README has no block $2 of lines to install by"
+    # shellcheck disable=SC2016 # expanded by the shell within
+    in_root "$1" nice sh -euxc 'cd "$1/copyrpc" && . ../lines' sh "$inside"
 }
-prepare() { # NAME: a copy of the bare system that has a copy of the checkout.
+# A copy of the bare system that has a copy of the checkout. Times and modes are those of a commit, not those of this checkout.
+prepare() { # NAME
     rm -rf --one-file-system "${work:?}/$1"
-    cp -a "$work/base" "$work/$1"
-    mkdir -p "$work/$1/src/copyrpc"
-    (cd "$root" && git -c safe.directory="$root" ls-files -co --exclude-standard -z | tar --null --files-from - -cf -) |
-        tar -xf - -C "$work/$1/src/copyrpc"
+    cp -a "$base" "$work/$1"
+    mkdir -p "$work/$1$inside/copyrpc"
+    (cd "$root" && git -c safe.directory="$root" ls-files -co --exclude-standard -z |
+        tar --null --files-from - --mtime "@$commit_time" --mode u=rwX,go=rX -cf -) | tar -xpf - -C "$work/$1$inside/copyrpc"
+    find "$work/$1$inside/copyrpc" -type d -exec chmod 755 {} + -exec touch --date "@$commit_time" {} +
 }
 
 # ---- The first copy: the packages.
+source_package() {
+    # shellcheck disable=SC2016 # expanded by the shell within
+    in_root builder sh -euxc 'cd "$1/copyrpc" && dpkg-buildpackage --unsigned-source --unsigned-changes --build=source' sh "$inside"
+}
 # The Python modules call no function that has a hardened twin. What there is of protected control flow, the distribution decides.
 check_packages() {
     install_in builder lintian devscripts
     # shellcheck disable=SC2016 # expanded by the shell within
-    in_root builder sh -euxc 'cd /src/copyrpc/debian
+    in_root builder sh -euxc 'cd "$1/copyrpc/debian"
         hardening-check --nocfprotection $(find copyrpc-tools/usr/bin simnic libcopyrpc0 libnccl-net-copyrpc -type f "(" -path "*/bin/*" -o -name "lib*.so*" ")")
         cd ..
-        dpkg-buildpackage --unsigned-source --unsigned-changes --build=source
-        lintian --allow-root -i --pedantic --fail-on error,warning ../*.changes'
+        lintian --allow-root -i --pedantic --fail-on error,warning ../*.changes' sh "$inside"
 }
 
 # ---- The second: a user who installs packages.
@@ -102,19 +123,23 @@ run_test() { # NAME [ROOT [VARIABLE=VALUE...]]
     shift $(($# < 2 ? $# : 2))
     read -ra words <<< "$(control_field Depends "$name")"
     install_in "$in" "${words[@]}"
-    as_nobody "$in" "$@" "/src/copyrpc/debian/tests/$name"
+    as_nobody "$in" "$@" "$inside/copyrpc/debian/tests/$name"
 }
 serve_packages() { # ROOT: so that apt finds the packages as those of any other archive
     prepare "$1"
     mkdir "$work/$1/packages"
     cp "$work/result/"*.deb "$work/$1/packages/"
-    in_root builder sh -euc 'cd /src && dpkg-scanpackages .' > "$work/$1/packages/Packages"
+    # shellcheck disable=SC2016 # expanded by the shell within
+    in_root builder sh -euc 'cd "$1" && dpkg-scanpackages .' sh "$inside" > "$work/$1/packages/Packages"
     echo 'deb [trusted=yes] file:/packages ./' >> "$work/$1/etc/apt/sources.list"
 }
 
 mkdir -p "$work/logs" "$work/result"
 command -v debootstrap >/dev/null || step "getting debootstrap" apt-get install -y --no-install-recommends debootstrap
-remove_roots() { rm -rf --one-file-system "${work:?}"/{base,builder,user,simnic,meson}; }
+remove_roots() {
+    rm -rf --one-file-system "${work:?}"/{builder,user,simnic,meson}
+    [ -z "$is_base_ours" ] || rm -rf --one-file-system "${base:?}"
+}
 # What is left belongs to whom it was built for, and can be deleted by him.
 finish() {
     [ -n "$keep" ] || remove_roots
@@ -123,13 +148,15 @@ finish() {
 }
 trap finish EXIT
 remove_roots
-step "bootstrapping $codename" bootstrap
+[ -e "$base/etc/os-release" ] || step "bootstrapping $codename" bootstrap
 step "a system for the build" prepare builder
 step "updating it" in_root builder apt-get update -q
 step "building and installing by the README" readme_lines builder 1
-step "lintian and hardening-check" check_packages
+step "the source package" source_package
+[ -n "$build_only" ] || step "lintian and hardening-check" check_packages
 rm -f "$work/result/"*
-cp "$work/builder/src/"*_* "$work/result/"
+cp "$work/builder$inside/"*_* "$work/result/"
+[ -z "$build_only" ] || exit 0
 
 step "a system for a user of packages" serve_packages user
 begun=$SECONDS
@@ -156,6 +183,6 @@ begun=$SECONDS
 step "updating the last" in_root meson apt-get update -q
 step "getting jansson for simnic" install_in meson libjansson-dev
 step "installing by the README with meson" readme_lines meson 2
-step "the README's program" as_nobody meson /src/copyrpc/debian/tests/hello
+step "the README's program" as_nobody meson "$inside/copyrpc/debian/tests/hello"
 say "from a bare system to the first call in C by meson: $((SECONDS - begun)) s"
 say "the packages are in ${work#"$root/"}/result"

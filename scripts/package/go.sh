@@ -1,12 +1,15 @@
 # shellcheck shell=bash
 # kind: for Go: the modules as the Go proxy has them of a release, tried in an empty folder
 #help
-#help Usage: ./dev package go
+#help Usage: ./dev package go [--build-only]
 #help
 #help What is committed is packaged. Makes the zips of bindings/go and bindings/go/otel by golang.org/x/mod/zip, as the Go proxy does of a tag, and
 #help in a copy of the system's paths that has nothing of this checkout: installs the library, gets the module by the lines of docs/go.md, and makes
 #help the first call on simnic. The same with otel, if the Go proxy brings what that needs. Says how long it takes from nothing to the first call.
+#help With --build-only, makes the zips and tries nothing.
 # shellcheck disable=SC2154 # $root and $packages are those of the word
+build_only=''
+[ "${1:-}" != --build-only ] || { build_only=1; shift; }
 [ $# = 0 ] || die "unknown argument $1; see ./dev package go --help"
 cd "$root" || exit
 . docs/tests/readme.sh
@@ -27,6 +30,11 @@ version=v$(scripts/version.sh)
 git archive HEAD bindings/go | tar -x -C "$packages/tree"
 # shellcheck disable=SC2016 # the shell within expands these
 quietly sh -c 'cd scripts/package/go_zip && exec "$1" run . "$2/tree" "$2/proxy" "$3"' sh "$go" "$packages" "$version"
+
+if [ -n "$build_only" ]; then
+    rm -rf "${packages:?}"/{tree,hello,otel,log}
+    return 0
+fi
 
 say "the library"
 build gcc simnic/simnic simnic/libsimnic.so

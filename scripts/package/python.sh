@@ -1,19 +1,22 @@
 # shellcheck shell=bash
 # kind: for Python: a source distribution and wheels, tried with each Python that is here
 #help
-#help Usage: ./dev package python [--no-tests] [--root FOLDER]...
+#help Usage: ./dev package python [--no-tests | --build-only] [--root FOLDER]...
 #help
 #help What is committed is packaged. Makes a source distribution, from that a wheel for each Python that is older than the stable ABI which the
 #help package needs, and one wheel for all later ones. They are for this machine's glibc, or a later one; who has containers can make wheels for older
 #help ones with cibuildwheel, which bindings/python/pyproject.toml configures. Then each Python of the range that is here, with venv and its
 #help headers, installs its wheel in a fresh environment, runs the package's README and, without --no-tests, the package's tests on simnic.
+#help What is built has the time of the commit, by tools whose versions are in scripts/package, so the files are the same when they are built again.
+#help --build-only: makes and looks at them, and tries nothing.
 #help --root: does the README's lines for Python in that root folder of a distribution, a new one of debootstrap's, as root; then installs the
 #help source distribution and a wheel there, and makes the first call. It stays, with what was installed in it.
 # shellcheck disable=SC2154 # $root and $packages are those of the word
-tests=1 roots=()
+tests=1 build_only='' roots=()
 while [ $# -gt 0 ]; do
     case $1 in
     --no-tests) tests='' ;;
+    --build-only) build_only=1 ;;
     --root) roots+=("$(realpath "${2:?which folder?}")"); shift ;;
     *) die "unknown option $1; see ./dev package python --help" ;;
     esac
@@ -25,6 +28,10 @@ cd "$root" || exit
 source=$root
 unset PYTHONPATH VIRTUAL_ENV PIP_REQUIRE_VIRTUALENV
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+# Wheels and the source distribution have these times and modes, and no path of where they were built.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH PIP_CONSTRAINT=$root/scripts/package/build-constraints.txt PIP_BUILD_CONSTRAINT=$root/scripts/package/build-constraints.txt
+umask 022
 ! pkg-config --exists copyrpc || die "pkg-config knows an installed copyrpc, which the wheels would need; PKG_CONFIG_LIBDIR hides it"
 rm -rf "$packages"
 mkdir -p "$packages/built" "$packages/try"
@@ -35,12 +42,12 @@ quietly() {
     "$@" > "$log" 2>&1 || { tail -n 30 "$log" >&2; die "failed: $*"; }
 }
 
-tools=$root/build/tools/package
+tools=$(realpath -m "$root/build/tools/package") # the folder itself: what is installed there has its path, and build/tools may be a link
 if [ "$(cat "$tools/wanted" 2>/dev/null)" != "$(cat scripts/package/requirements.txt)" ]; then
     say "installing what packages are made with in build/tools/package"
     rm -rf "$tools"
     quietly /usr/bin/python3 -m venv "$tools"
-    quietly "$tools/bin/pip" install -r scripts/package/requirements.txt
+    PIP_CONSTRAINT='' quietly "$tools/bin/pip" install -r scripts/package/requirements.txt
     cp scripts/package/requirements.txt "$tools/wanted"
 fi
 
@@ -56,8 +63,10 @@ assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))' 
     return 1
 }
 
-build gcc simnic/simnic simnic/libsimnic.so
-simnic=$root/build/gcc/simnic/simnic
+if [ -z "$build_only" ]; then
+    build gcc simnic/simnic simnic/libsimnic.so
+    simnic=$root/build/gcc/simnic/simnic
+fi
 
 say "the source distribution"
 quietly "$tools/bin/python" -m build --sdist --outdir "$packages" bindings/python
@@ -97,6 +106,11 @@ for wheel in "$packages"/*.whl; do
     [[ $wheel != *-abi3-* ]] || quietly "$tools/bin/abi3audit" --strict "$wheel"
 done
 quietly "$tools/bin/twine" check --strict "${sdist[0]}" "$packages"/*.whl
+
+if [ -n "$build_only" ]; then
+    rm -rf "$packages/try" "$log"
+    return 0
+fi
 
 readme=bindings/python/README.md readme_block "A first call" python > "$packages/hello.py"
 readme=bindings/python/README.md readme_block "A first call" text > "$packages/hello.txt"
