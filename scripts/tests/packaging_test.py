@@ -58,10 +58,10 @@ def has(pattern, path):
     return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(path, pattern + "/*")
 
 
-said = re.match(r"copyrpc \(([^)]+)\)", (debian / "changelog").read_text()).group(1)
+said = re.findall(r"^copyrpc \(([^)]+)\)", (debian / "changelog").read_text(), re.M)[0]
 check("debian/changelog has the header's version", [] if said == version() else [f"{said}, and the header {version()}"])
 
-said = re.search(r"^Version: *(\S+)", (source / "packaging/copyrpc.spec").read_text(), re.M).group(1)
+said = re.findall(r"^Version: *(\S+)", (source / "packaging/copyrpc.spec").read_text(), re.M)[0]
 check("packaging/copyrpc.spec has it, too", [] if said == version() else [f"{said}, and the header {version()}"])
 
 of_map, of_package = set(symbols_of_map()), dict(symbols_of_package())
