@@ -92,6 +92,10 @@ static bool rail_state(const char *text, uint32_t rail, struct fabric_fault *fau
     if (strncmp(text, "latency:", 8) == 0) {
         return number32(text + 8, 1000 * 1000, &fault->rail_latency_us[rail]);
     }
+    if (strncmp(text, "ece:", 4) == 0) {
+        fault->rails_ece_said |= 1u << rail;
+        return number32(text + 4, UINT32_MAX, &fault->rail_ece[rail]);
+    }
     if (strcmp(text, "down") == 0) {
         fault->rails_down |= 1u << rail;
     } else if (strcmp(text, "up") == 0) {
@@ -145,8 +149,9 @@ static bool word(const char *name, const char *value, struct fabric_fault *fault
         return number(value, UINT64_MAX, &fault->seed);
     }
     if (strcmp(name, "rail0") == 0 || strcmp(name, "rail1") == 0) {
-        *expected = "down, unplugged, up, rate: and Gbit/s, at most 1000, as in rail1=rate:0.5, or "
-                    "latency: and microseconds, at most 1000000";
+        *expected = "down, unplugged, up, rate: and Gbit/s, at most 1000, as in rail1=rate:0.5, "
+                    "latency: and microseconds, at most 1000000, or ece: and options, as in "
+                    "rail1=ece:0x20000001";
         return rail_state(value, (uint32_t)(name[4] - '0'), fault);
     }
     if (strcmp(name, "kill") == 0) {

@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FABRIC_RAILS 2u               /* ports of a session */
+#define FAULT_ECE_CARD 0x30000007u /* what QPs offer of ECE (nic/ece.h) if nobody says anything */
+#define FABRIC_RAILS 2u            /* ports of a session */
 #define FAULT_VARIABLE "SIMNIC_FAULT" /* the environment's, for sessions that are made */
 
 struct fabric_fault {
@@ -23,12 +24,14 @@ struct fabric_fault {
     uint32_t
         rail_kbps[FABRIC_RAILS]; /* what each rail's port sends in a second, kbit; 0: no limit */
     uint32_t rail_latency_us[FABRIC_RAILS]; /* of what leaves by each rail's port */
-    uint32_t kill_qpn;                      /* this QP goes to the error state; 0: none */
-    uint32_t stall_us;                      /* no NIC does anything for so long, once */
-    uint32_t fill_cqn;                      /* this CQ overruns; 0: none */
-    uint32_t taken_count;           /* a QP that fails has taken so many WQEs of its SRQ, ... */
-    uint32_t taken_us;              /* ... and gives them back so much later */
-    uint32_t placement_per_million; /* data for memory with relaxed ordering that land late, ... */
+    uint32_t rail_ece[FABRIC_RAILS]; /* what QPs of each rail offer, if somebody has said so: ... */
+    uint32_t rails_ece_said;         /* ... bit r. It stays, too */
+    uint32_t kill_qpn;               /* this QP goes to the error state; 0: none */
+    uint32_t stall_us;               /* no NIC does anything for so long, once */
+    uint32_t fill_cqn;               /* this CQ overruns; 0: none */
+    uint32_t taken_count;            /* a QP that fails has taken so many WQEs of its SRQ, ... */
+    uint32_t taken_us;               /* ... and gives them back so much later */
+    uint32_t placement_per_million;  /* data for memory with relaxed ordering that land late, ... */
     uint32_t placement_us; /* ... by so much at the most; both stay as lasting quirks do, */
     bool placement_said;   /* unless the specification has the word */
     bool lasting_said;     /* the specification has a word of lasting quirks: else they stay */

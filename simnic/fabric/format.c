@@ -93,6 +93,12 @@ int fabric_set_fault(const char *path, const char *spec, char *error, size_t err
         fault.placement_per_million = file->fault.placement_per_million;
         fault.placement_us = file->fault.placement_us;
     }
+    for (uint32_t rail = 0; rail < FABRIC_RAILS; rail++) {
+        if (!(fault.rails_ece_said >> rail & 1)) {
+            fault.rails_ece_said |= file->fault.rails_ece_said & 1u << rail;
+            fault.rail_ece[rail] = file->fault.rail_ece[rail];
+        }
+    }
     file->fault = fault;
     atomic_fetch_add_explicit(&file->fault_generation, 1, memory_order_acq_rel);
     wake_all(file); /* else a NIC that sleeps would not notice before something else comes */

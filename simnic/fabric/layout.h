@@ -17,7 +17,7 @@
 #include "simnic/session/rails.h"
 
 #define FABRIC_MAGIC 0x636e6973u /* "sinc" */
-#define FABRIC_VERSION 11u
+#define FABRIC_VERSION 12u
 #define FABRIC_SLOTS 64u
 #define FABRIC_LINE_BYTES 64
 #define FABRIC_RING_BYTES (256u * 1024u)
@@ -77,6 +77,7 @@ struct fabric_queue_pair_statistics {
     struct rail_way way;
     uint16_t partition; /* the P_Key */
     uint8_t timeout, retry_count, rnr_retry_count;
+    uint32_t ece; /* options in force: nic/ece.h */
     uint64_t send_wqes;
     uint64_t receive_wqes;
     uint64_t doorbells;

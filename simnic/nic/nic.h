@@ -224,6 +224,7 @@ struct queue_pair_attributes {
     uint16_t
         udp_source_port; /* of RoCE v2: packets have no UDP header here, so this is for whoever asks */
     uint32_t send_psn, receive_psn;
+    uint32_t ece; /* options in force: ece.h */
 };
 
 struct queue_pair {

@@ -205,6 +205,7 @@ void qp_tell_path(struct queue_pair *qp, const struct rail_way *way)
     s->timeout = qp->attributes.timeout;
     s->retry_count = qp->attributes.retry_count;
     s->rnr_retry_count = qp->attributes.rnr_retry_count;
+    s->ece = qp->attributes.ece;
 }
 
 void qp_tell_path_of_request(const struct nic *nic, struct queue_pair *qp)
@@ -266,6 +267,7 @@ static void reset(struct nic *nic, struct queue_pair *qp)
     qp->owed_head = qp->owed_tail = 0;
     memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->receive.taken = false;
+    qp->attributes.ece = qp->statistics->ece = 0;
     qp_rest(nic, qp);
 }
 

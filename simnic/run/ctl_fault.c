@@ -67,6 +67,9 @@ static void describe(const struct fabric_fault *fault, char *specification, size
         if (fault->rail_latency_us[rail]) {
             append(specification, bytes, "rail%u=latency:%u", rail, fault->rail_latency_us[rail]);
         }
+        if (fault->rails_ece_said >> rail & 1 && fault->rail_ece[rail] != FAULT_ECE_CARD) {
+            append(specification, bytes, "rail%u=ece:0x%08x", rail, fault->rail_ece[rail]);
+        }
     }
     if (fault->kill_qpn) {
         append(specification, bytes, "kill=0x%06x", fault->kill_qpn);

@@ -242,6 +242,7 @@ static json_t *path_to_json(const struct fabric_queue_pair_statistics *qp)
     json_object_set_new(object, "timeout", json_integer(qp->timeout));
     json_object_set_new(object, "retry_count", json_integer(qp->retry_count));
     json_object_set_new(object, "rnr_retry_count", json_integer(qp->rnr_retry_count));
+    json_object_set_new(object, "ece", json_integer(qp->ece));
     return object;
 }
 

@@ -100,16 +100,21 @@ check "--json: the objects" same "$(of_writer "$work/json" '.objects | [.protect
 check "fault: none" same "$(ctl fault)" none
 check "fault: set" status_is 0 ctl fault lose=0.01,rail1=down,seed=7
 check "fault: shown" same "$(ctl fault)" lose=0.01,rail1=down,seed=7
-all=lose=1e-06,duplicate=0.123456,delay=1:200,rail0=down,rail0=rate:0.500000,rail1=down,rail1=unplugged,rail1=rate:0.001234,rail1=latency:250,kill=0x000040,stall=5,fill=3,taken=8:1000,placement=0.75:300,quirk=no-srq,quirk=blind-minis,seed=18446744073709551615
+all=lose=1e-06,duplicate=0.123456,delay=1:200,rail0=down,rail0=rate:0.500000,rail1=down,rail1=unplugged,rail1=rate:0.001234,rail1=latency:250,rail1=ece:0x20000001,kill=0x000040,stall=5,fill=3,taken=8:1000,placement=0.75:300,quirk=no-srq,quirk=blind-minis,seed=18446744073709551615
 check "fault: set all" status_is 0 ctl fault $all
 check "fault: all shown as it was set" same "$(ctl fault)" $all
 check "fault: a bad one" complains 2 "lose=2: expected" ctl fault lose=2
 for bad in rate rate: rate:0 rate:-1 rate:1001 rate:x rate:nan; do check "fault: '$bad'" complains 2 "rail1=$bad: expected" ctl fault "rail1=$bad"; done
 for bad in latency latency: latency:-1 latency:1000001 latency:x; do check "fault: '$bad'" complains 2 "rail1=$bad: expected" ctl fault "rail1=$bad"; done
+for bad in ece ece: ece:-1 ece:0x100000000 ece:x; do check "fault: '$bad'" complains 2 "rail1=$bad: expected" ctl fault "rail1=$bad"; done
 for bad in "" x 2 0.5: 0.5:x late; do check "fault: placement '$bad'" complains 2 "placement=$bad: expected" ctl fault "placement=$bad"; done
 check "fault: that changed nothing" same "$(ctl fault)" $all
 check "fault: none again" status_is 0 ctl fault none
-check "fault: quirks and placement stay" same "$(ctl fault)" placement=0.75:300,quirk=no-srq,quirk=blind-minis
+check "fault: options, quirks and placement stay" same "$(ctl fault)" rail1=ece:0x20000001,placement=0.75:300,quirk=no-srq,quirk=blind-minis
+check "fault: the card's options" status_is 0 ctl fault rail1=ece:0x30000007
+check "fault: options of a rail" status_is 0 ctl fault rail0=ece:0
+check "fault: they are shown" same "$(ctl fault)" rail0=ece:0x00000000,placement=0.75:300,quirk=no-srq,quirk=blind-minis
+check "fault: the card's again" status_is 0 ctl fault rail0=ece:0x30000007
 check "fault: a quirk that there is not" complains 2 "quirk=x: expected" ctl fault quirk=x
 check "fault: no quirk" status_is 0 ctl fault quirk=none
 check "fault: placement stays" same "$(ctl fault)" placement=0.75:300

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "simnic/nic/ece.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/device_memory.h"
 #include "simnic/shim/kernel/mlx5_dc.h"
@@ -173,7 +174,7 @@ int mlx5_query_port(const struct call *call)
 }
 
 /* What mlx5_ib tells libmlx5 when it opens a device, or imports a context that is open. */
-static struct mlx5_ib_alloc_ucontext_resp driver_context(void)
+static struct mlx5_ib_alloc_ucontext_resp driver_context(uint32_t rail)
 {
     struct mlx5_ib_alloc_ucontext_resp driver = {
         .qp_tab_size = 1u << 18,
@@ -200,12 +201,15 @@ static struct mlx5_ib_alloc_ucontext_resp driver_context(void)
     driver.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET;
     driver.hca_core_clock_offset = CORE_CLOCK_OFFSET;
 #endif
+    if (ece_offered(process.nic.fabric, rail)) {
+        driver.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
+    }
     return driver;
 }
 
 int answer_get_context(const struct call *call)
 {
-    struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
+    struct mlx5_ib_alloc_ucontext_resp driver = driver_context(call->context->rail);
     int result =
         attribute_out32(call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, COMPLETION_VECTORS);
     if (!result) {
@@ -223,7 +227,7 @@ int answer_query_context(const struct call *call)
         result = attribute_out64(call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
                                  IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS);
     }
-    struct mlx5_ib_alloc_ucontext_resp driver = driver_context();
+    struct mlx5_ib_alloc_ucontext_resp driver = driver_context(call->context->rail);
     return result
                ? result
                : attribute_out(call, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &driver, sizeof(driver));

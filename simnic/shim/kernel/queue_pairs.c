@@ -11,6 +11,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <string.h>
 
+#include "simnic/nic/ece.h"
 #include "simnic/shim/kernel/context.h"
 #include "simnic/shim/kernel/mlx5_dc.h"
 #include "simnic/shim/kernel/transitions.h"
@@ -178,6 +179,9 @@ int verb_create_qp(const struct call *call)
     object_use(object, c.xrc);
     attribute_out_handle(call, UVERBS_ATTR_CREATE_QP_HANDLE, object->handle);
     struct mlx5_ib_create_qp_resp response = {.bfreg_index = c.driver.bfreg_index};
+    if (c.driver.ece_options && c.type == TYPE_RC) {
+        response.ece_options = ece_offered(process.nic.fabric, qp->rail);
+    }
     /* A target's number is told when the target becomes ready to receive. */
     result = attribute_out32(call, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM,
                              c.type == TYPE_DCT ? 0 : qp->number);
@@ -369,7 +373,19 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     }
 }
 
-static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
+/* As the kernel's modify_qp_mbox_alloc: these commands have options, and the device answers with what it makes of them. 0 asks for
+ * nothing, and changes nothing. */
+static void set_ece(struct queue_pair *qp, uint8_t next, uint32_t options)
+{
+    const uint32_t offered = ece_offered(process.nic.fabric, qp->rail);
+    const bool has_options = next == STATE_INIT || next == STATE_RTR || next == STATE_RTS;
+    if (options && offered && has_options && qp->type == TYPE_RC) {
+        qp->attributes.ece = ece_agree(offered, options);
+    }
+}
+
+/* `ece`: options to set, or 0. */
+static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, uint32_t ece)
 {
     struct object *object = object_find(call->context, UVERBS_OBJECT_QP, m->qp_handle);
     if (!object) {
@@ -387,6 +403,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m)
     if (result) {
         return result;
     }
+    set_ece(qp, next, ece);
     set_values(object, m);
     if (m->attr_mask & IBV_QP_STATE) {
         qp_set_state(&process.nic, qp, next);
@@ -398,21 +415,25 @@ int verb_modify_qp(const struct call *call)
 {
     struct ib_uverbs_modify_qp request;
     int result = attribute_command(call, &request, sizeof(request));
-    return result ? result : modify(call, &request);
+    return result ? result : modify(call, &request, 0);
 }
 
 int verb_modify_qp_ex(const struct call *call)
 {
     struct ib_uverbs_ex_modify_qp request;
+    struct mlx5_ib_modify_qp asked = {0};
     int result =
         attribute_in(call, UVERBS_ATTR_CORE_IN, &request, sizeof(request), sizeof(request.base));
+    if (!result && attribute(call, UVERBS_ATTR_UHW_IN)) {
+        result = attribute_in(call, UVERBS_ATTR_UHW_IN, &asked, sizeof(asked), sizeof(asked));
+    }
     if (result) {
         return result;
     }
     if (request.base.attr_mask & IBV_QP_RATE_LIMIT) {
         return EOPNOTSUPP;
     }
-    result = modify(call, &request.base);
+    result = modify(call, &request.base, asked.ece_options);
     if (result) {
         return result;
     }
@@ -421,7 +442,8 @@ int verb_modify_qp_ex(const struct call *call)
         object_find(call->context, UVERBS_OBJECT_QP, request.base.qp_handle)->thing;
     struct mlx5_ib_modify_qp_resp driver = {
         .response_length = sizeof(driver),
-        .dctn = qp->type == TYPE_DCT && qp->state == STATE_RTR ? qp->number : 0};
+        .dctn = qp->type == TYPE_DCT && qp->state == STATE_RTR ? qp->number : 0,
+        .ece_options = asked.ece_options ? qp->attributes.ece : 0};
     result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
     return result ? result : attribute_out(call, UVERBS_ATTR_UHW_OUT, &driver, sizeof(driver));
 }
