@@ -48,7 +48,7 @@ class Engine:
         self.steps = steps
         self.sources = [source.relative_to(self.core) for path in (folder, *self.FOLDERS) for source in sorted((self.core / path).glob("*.c"))]
         self.sources += [Path(folder) / "tests" / program for program in programs]
-        shared = ("change.c", "initiators.c", "partition.c", "queue.c", "queue_pair.c", "stream.c", "tags.c", "target.c")
+        shared = ("change.c", "ece.c", "initiators.c", "partition.c", "queue.c", "queue_pair.c", "stream.c", "tags.c", "target.c")
         self.sources += [Path("nic") / name for name in shared]
         self.sources += [Path(helper), Path("link/tests/simulation.c")]
         self.work = Path(tempfile.mkdtemp())

@@ -99,6 +99,24 @@ static int32_t check_partition(struct cm_identifier *identifier, const char *tar
         target, be16toh(key), nic->network.partition_key);
 }
 
+/* ECE travels in fields of REQ and REP that rdma_cm has for it: first what the connecting side offers, then what the other has made of
+ * it. librdmacm sees to that by itself only where it has made the queue pairs. */
+static void tell_ece(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair)
+{
+    const struct nic_ece ours = container_of(queue_pair, const struct device_queue_pair, base)->ece;
+    struct ibv_ece ece = {.vendor_id = ours.vendor, .options = ours.options};
+    if (ece.options != 0) {
+        rdma_set_local_ece(identifier->id, &ece);
+    }
+}
+
+static struct nic_ece ece_of_peer(const struct cm_identifier *identifier)
+{
+    struct ibv_ece ece = {0};
+    rdma_get_remote_ece(identifier->id, &ece);
+    return (struct nic_ece){.vendor = ece.vendor_id, .options = ece.options};
+}
+
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error)
@@ -110,6 +128,7 @@ int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair
     }
     struct rdma_conn_param parameters =
         parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
+    tell_ece(identifier, queue_pair);
     if (rdma_connect(identifier->id, &parameters)) {
         return cm_connect_error(identifier->target, errno, error);
     }
@@ -160,7 +179,8 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
         attributes.max_dest_rd_atomic = nic_read_depth(transport, identifier->read_depth_in);
     }
     queue_pair->peer_number = attributes.dest_qp_num;
-    return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
+    return device_ready_to_receive(to_device_queue_pair(queue_pair), ece_of_peer(identifier),
+                                   &attributes, mask);
 }
 
 static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
@@ -271,6 +291,7 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
     if (status) {
         return status;
     }
+    tell_ece(identifier, queue_pair);
     struct rdma_conn_param parameters =
         parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
     if (rdma_accept(identifier->id, &parameters)) {

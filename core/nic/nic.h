@@ -40,6 +40,7 @@
 
 #include "base/abi.h"
 #include "base/compiler.h"
+#include "nic/ece.h"
 
 struct nic;
 struct nic_domain;
@@ -134,6 +135,8 @@ struct nic_address {
     uint8_t mtu_code; /* 1 = 256 B ... 5 = 4096 B, as in the InfiniBand specification */
     uint8_t gid[16];
     bool grh_required; /* InfiniBand: as in struct nic */
+    struct nic_ece
+        ece; /* of a peer: what it has said. Of this side: what is offered, and once it is connected, what is in force */
     /* What the route there wants that rdma_cm has found, for this queue pair or for another of the same two sides, if the nic's own
      * network says 0; 0 = nothing. */
     uint8_t traffic_class;
@@ -477,6 +480,9 @@ struct nic {
     bool relaxed; /* payloads that a completion tells of go to memory with NIC_ACCESS_RELAXED */
     /* A payload of more bytes goes ahead of its immediate in a WRITE without, which adaptive routing may spread; 0 = none does. */
     uint32_t straight_bytes;
+    bool ece;                 /* its queue pairs offer what the device has of ECE */
+    _Atomic bool ece_refused; /* the device did not take what it had offered */
+    bool ece_refused_told;
     /* Not 0 = the device has no SRQ. Then this is the longest receive queue that a queue pair can have, receive_depth is what all of
      * them have together, and receives_posted is that without what was used. It is 0 as soon as one has less than two thirds of its
      * own, so that who refills below nic_receive_low_mark keeps its promise to each peer. */

@@ -231,11 +231,11 @@ static void test_peer_without_a_number(void **state)
     crpc_error error = {.struct_size = sizeof(error)};
     struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->server);
-    const struct nic_queue_pair liar = {.number = 0};
+    const struct device_queue_pair liar = {.base.number = 0};
     struct cm_identifier *identifier =
         side_connect(&rig->client, at_port(place_address(0), listener), NULL);
     side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, &liar, &transport, "ask", 4, NULL), CRPC_OK);
+    assert_int_equal(cm_request(identifier, &liar.base, &transport, "ask", 4, NULL), CRPC_OK);
     struct cm_event event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
     assert_int_equal(cm_accept(event.identifier, queue_pair, &transport, "answer", 7, &error),
                      CRPC_E_PROTOCOL);

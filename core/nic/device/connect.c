@@ -24,6 +24,7 @@ void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_add
         .link = (uint8_t)nic->base.link,
         .mtu_code = nic->mtu_code,
         .grh_required = nic->base.grh_required,
+        .ece = queue_pair->ece,
     };
     memcpy(address->gid, nic->base.gid, sizeof(address->gid));
 }
@@ -78,9 +79,10 @@ static int to_ready_to_receive(struct nic_queue_pair *base, const struct nic_add
         .min_rnr_timer = nic_min_rnr_timer(transport),
         .ah_attr = device_way_to(nic, peer),
     };
-    return ibv_modify_qp(device_qp(base), &attributes,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    return device_ready_to_receive(to_device_queue_pair(base), peer->ece, &attributes,
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER);
 }
 
 int device_queue_pair_to_send(struct nic_queue_pair *base, const struct nic_transport *transport)

@@ -59,6 +59,7 @@ struct device_queue_pair {
     bool settled;                  /* that was waited for, ... */
     bool last_wqe_missed;          /* ... in vain */
     bool atomics;                  /* the peer may use them, on memory that has the right */
+    struct nic_ece ece;            /* as in struct nic_address */
     uint32_t withheld; /* CRPC_ACCESS_REMOTE_*: what it may not do, whatever right the memory has */
 };
 
@@ -289,6 +290,14 @@ int device_queue_pair_to_send(struct nic_queue_pair *base, const struct nic_tran
 void device_queue_pair_address(const struct nic_queue_pair *base, struct nic_address *address);
 int32_t device_queue_pair_connect(struct nic_queue_pair *base, const struct nic_address *peer,
                                   const struct nic_transport *transport, crpc_error *error);
+
+/* ece.c */
+/* For one that has just been made. */
+void device_ece_offer(struct device_queue_pair *queue_pair);
+/* To the state RTR, from INIT, with what both ends have of ECE; without it if the device refuses that. core/cm calls it, too. Returns an
+ * errno value. */
+int device_ready_to_receive(struct device_queue_pair *queue_pair, struct nic_ece peer,
+                            struct ibv_qp_attr *attributes, int mask);
 
 /* blame.c: turns an errno value into advice for a person. `what` is e.g. "register 4096 KiB of
  * memory". Fills *error and returns its status. */

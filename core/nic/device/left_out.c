@@ -29,6 +29,7 @@ static const struct {
     {LEFT_OUT_BLUEFLAME, "blueflame", "BlueFlame"},
     {LEFT_OUT_CQE_COMPRESSION, "cqe-compression", "CQE compression"},
     {LEFT_OUT_DC, "dc", "DC"},
+    {LEFT_OUT_ECE, "ece", "ECE"},
 };
 #define FEATURES_KNOWN (sizeof(features_known) / sizeof(features_known[0]))
 

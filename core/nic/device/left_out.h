@@ -11,7 +11,7 @@
  * Each line is a word, a space and the rest; lines that begin with # are for people:
  *
  *   device mlx5_0           and likewise card, firmware, linux, libmlx5 and copyrpc: once each
- *   leave-out blueflame     or mlx5, cqe-compression, dc; any number
+ *   leave-out blueflame     or mlx5, cqe-compression, dc, ece; any number
  *
  * Cold path: all of this opens files. */
 #ifndef CORE_NIC_DEVICE_LEFT_OUT_H
@@ -26,6 +26,7 @@
 #define LEFT_OUT_BLUEFLAME 0x2u       /* WQEs are not pushed */
 #define LEFT_OUT_CQE_COMPRESSION 0x4u /* completions are not compressed, though it was asked for */
 #define LEFT_OUT_DC 0x8u              /* there are no dynamic queue pairs, DCIs and DCTs */
+#define LEFT_OUT_ECE 0x10u            /* connections negotiate no options */
 
 #define LEFT_OUT_PATH_BYTES 512u
 #define LEFT_OUT_TEXT_BYTES 64u /* room for the names of all */

@@ -293,6 +293,7 @@ void device_queue_pair_made(struct device_queue_pair *queue_pair, struct ibv_qp 
     queue_pair->qp = qp;
     qp->qp_context = queue_pair; /* core/cm tells of its events */
     device_renew_sequence_number(queue_pair);
+    device_ece_offer(queue_pair);
 }
 
 bool device_queue_pair_adopt(struct device_nic *nic, struct device_queue_pair *queue_pair)

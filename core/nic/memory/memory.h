@@ -88,7 +88,9 @@ struct memory_fabric_options {
     uint32_t first_number;    /* 17: first queue pair number; up to 24 bits */
     uint64_t system_image_guid[MEMORY_DEVICES_NAMED]; /* [open] of memory<n>: all different */
     uint32_t link_mbps[MEMORY_DEVICES_NAMED];         /* [open] of memory<n>: 100000 */
-    bool reuse_numbers; /* false: numbers go round; true: the last one freed is used next */
+    uint32_t ece
+        [MEMORY_DEVICES_NAMED]; /* [open] 0 of each memory<n>: what its queue pairs offer of ECE */
+    bool reuse_numbers;         /* false: numbers go round; true: the last one freed is used next */
 
     /* Faults. */
     uint32_t retry_steps;              /* 1000: steps without an answer before NIC_ERROR_RETRY */

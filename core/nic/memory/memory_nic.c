@@ -219,6 +219,8 @@ int32_t memory_nic_open(struct memory_fabric *fabric, const struct nic_options *
     nic->fabric = fabric;
     nic->device = device;
     shared_fill(&nic->base, fabric, device, options);
+    nic->ece = device < MEMORY_DEVICES_NAMED ? fabric->options.ece[device] : 0;
+    nic->base.ece = nic->ece != 0;
     nic->base.event_fd = event_fd;
     queues_create(nic);
     initiators_create(nic, options->initiators);

@@ -67,6 +67,9 @@ static int32_t make(struct memory_queue_pair *queue_pair, struct nic_domain *dom
     queue_pair->identity =
         memory_identity(number, (uint32_t)random_next(&fabric->random) & PACKET_SEQUENCE_MASK);
     queue_pair->cut = nic->cut;
+    if (nic->base.ece) {
+        queue_pair->ece = (struct nic_ece){.vendor = NIC_ECE_VENDOR, .options = nic->ece};
+    }
     memory_queue_pair_update(queue_pair);
     wqes_create(queue_pair, inline_bytes);
     queue_pair->next = nic->queue_pairs;
@@ -269,6 +272,7 @@ void memory_queue_pair_address(const struct nic_queue_pair *queue_pair, struct n
         .link = (uint8_t)queue_pair->nic->link,
         .mtu_code = MTU_CODE_4096,
         .grh_required = queue_pair->nic->grh_required,
+        .ece = this->ece,
     };
     memcpy(address->gid, queue_pair->nic->gid, sizeof(address->gid));
 }
@@ -330,6 +334,7 @@ int32_t memory_queue_pair_connect(struct nic_queue_pair *base, const struct nic_
                                      ? (uint32_t)transport->access_key & PACKET_SEQUENCE_MASK
                                      : peer->packet_sequence_number);
     base->peer_number = peer->queue_pair_number;
+    queue_pair->ece.options = nic_ece_common(queue_pair->ece, peer->ece);
     queue_pair->connected = true;
     find_place(queue_pair);
     memory_queue_pair_update(queue_pair);

@@ -105,6 +105,7 @@ struct memory_arrival {
 
 struct memory_nic {
     struct nic base;
+    uint32_t ece; /* what its queue pairs offer */
     struct memory_fabric *fabric;
     struct memory_nic *next; /* of the fabric */
     struct memory_queue_pair *queue_pairs;
@@ -215,6 +216,7 @@ struct memory_queue_pair {
     uint32_t tag_context;
     uint64_t tag;
 
+    struct nic_ece ece;     /* as in struct nic_address */
     uint64_t identity;      /* its own memory_identity */
     uint64_t peer_identity; /* memory_identity of its peer; 0 = not connected */
     bool made;              /* the device has it, or had */

@@ -96,6 +96,7 @@ static int connect_to_itself(struct nic_queue_pair *pair)
     struct nic_address itself;
     crpc_error error = {.struct_size = sizeof(error)};
     device_queue_pair_address(pair, &itself);
+    itself.ece = (struct nic_ece){0};
     return device_queue_pair_connect(pair, &itself, &transport, &error) == CRPC_OK ? 0
            : error.os_error                                                        ? error.os_error
                                                                                    : EOPNOTSUPP;

@@ -114,6 +114,30 @@ static void test_without_dc_nothing_has_initiators(void **state)
     nic->operations->close(nic);
 }
 
+static uint32_t ece_offered(uint32_t driver)
+{
+    struct nic *nic;
+    struct nic_queue_pair *queue_pair;
+    struct nic_address address;
+    assert_int_equal(open_nic(driver, 0, &nic), CRPC_OK);
+    nic->ece = true;
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, 0, &queue_pair, &error), CRPC_OK);
+    queue_pair->operations->queue_pair_address(queue_pair, &address);
+    queue_pair->operations->queue_pair_destroy(queue_pair);
+    nic->operations->close(nic);
+    return address.ece.options;
+}
+
+static void test_without_ece_nothing_is_offered(void **state)
+{
+    (void)state;
+    const uint32_t offered = ece_offered(CRPC_DRIVER_AUTO);
+    assert_int_not_equal(offered, 0);
+    leave_out(LEFT_OUT_ECE);
+    assert_int_equal(ece_offered(CRPC_DRIVER_AUTO), 0);
+    assert_int_equal(ece_offered(CRPC_DRIVER_MLX5), offered);
+}
+
 static void test_without_the_driver_there_is_verbs(void **state)
 {
     struct nic *nic;
@@ -133,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_each_is_left_out_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_dc_nothing_has_initiators, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_without_ece_nothing_is_offered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_the_driver_there_is_verbs, set_up, tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
