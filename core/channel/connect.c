@@ -30,8 +30,8 @@ static int32_t connect_queues(struct link_task *task, crpc_error *error)
         if (!queue_pair) {
             continue;
         }
-        int32_t status =
-            link_address_take_told(&address, &rail->peer[i], task->link, queue_pair->nic, error);
+        int32_t status = link_address_take_told(&address, &rail->peer[i], rail->peer_ece_vendor,
+                                                task->link, queue_pair->nic, error);
         if (status == CRPC_OK) {
             status = queue_pair->nic->operations->queue_pair_connect(
                 queue_pair, &address, &task->link->options.transport, error);
@@ -90,6 +90,7 @@ static void connect_ended(struct link_task *task, const crpc_error *error)
             queue->connected = good;
         }
     }
+    link_tell_ece(channel->engine->rails[index].nic);
     if (rail->state != RAIL_CONNECTING) { /* the channel has ended */
         queues_destroy(channel, index);
         return;

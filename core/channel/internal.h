@@ -228,6 +228,7 @@ struct channel_rail {
     struct channel_report report;
     struct channel_queue *queues[CHANNEL_QUEUE_PAIRS_MAX];
     struct link_address peer[CHANNEL_QUEUE_PAIRS_MAX];
+    uint32_t peer_ece_vendor; /* of their options */
     struct wheel_timer retry_timer;
     struct channel_making making;
     struct channel_ending ending;

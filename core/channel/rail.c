@@ -232,7 +232,8 @@ void rail_fill_offer(struct channel *channel, uint32_t index, struct channel_con
     offer->area_key = channel->area.keys[index].remote_key;
     offer->queue_pairs = (uint8_t)channel->queue_pairs;
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
-        link_address_fill(&offer->addresses[i], rail->queues[i]->queue_pair);
+        link_address_tell(&offer->addresses[i], &offer->ece_vendor, &channel->link,
+                          rail->queues[i]->queue_pair);
     }
 }
 
@@ -240,12 +241,14 @@ static bool take_addresses(struct channel *channel, struct channel_rail *rail,
                            const struct channel_control *message)
 {
     const struct channel_offer *offer = (const struct channel_offer *)message->body;
-    if (offer->queue_pairs != channel->queue_pairs || (offer->zero | offer->zero2) != 0) {
+    const uint32_t vendor = link_tells_ece(&channel->link) ? 0 : offer->ece_vendor;
+    if (offer->queue_pairs != channel->queue_pairs || (offer->zero | offer->zero2 | vendor) != 0) {
         link_violated(&channel->link, "it offered a rail with %u queue pairs, not %u",
                       offer->queue_pairs, channel->queue_pairs);
         return false;
     }
     rail->peer_key = offer->area_key;
+    rail->peer_ece_vendor = offer->ece_vendor;
     memcpy(rail->peer, offer->addresses, sizeof(rail->peer));
     return true;
 }

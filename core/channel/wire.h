@@ -85,7 +85,8 @@ struct channel_offer {
     uint8_t answer; /* CHANNEL_ANSWER_*; in an offer 0 */
     uint8_t queue_pairs;
     uint16_t zero;
-    uint64_t zero2;
+    uint32_t ece_vendor; /* 0 where one side does not know it, or there are no options */
+    uint32_t zero2;
     struct link_address addresses[CHANNEL_QUEUE_PAIRS_MAX];
 };
 

@@ -51,17 +51,35 @@ int32_t link_address_take(struct nic_address *address, const struct link_address
                                     .mtu_code = wire->mtu_code,
                                     .grh_required = grh_required};
     memcpy(address->gid, wire->gid, sizeof(address->gid));
-    if (wire->zero != 0) {
+    if (wire->ece_options != 0) {
         return error_set(error, CRPC_E_PROTOCOL, 0,
                          "the address of the peer's queue pair is malformed");
     }
     return check_address(address, nic, error);
 }
 
-int32_t link_address_take_told(struct nic_address *address, const struct link_address *wire,
-                               const struct link *link, const struct nic *nic, crpc_error *error)
+void link_address_tell(struct link_address *wire, uint32_t *ece_vendor, const struct link *link,
+                       const struct nic_queue_pair *queue_pair)
 {
-    int32_t status = link_address_take(address, wire, link->peer.grh_required, nic, error);
+    struct nic_address address;
+    link_address_fill(wire, queue_pair);
+    queue_pair->operations->queue_pair_address(queue_pair, &address);
+    if (link_tells_ece(link) && address.ece.options != 0) {
+        wire->ece_options = address.ece.options;
+        *ece_vendor = address.ece.vendor;
+    }
+}
+
+int32_t link_address_take_told(struct nic_address *address, const struct link_address *wire,
+                               uint32_t ece_vendor, const struct link *link, const struct nic *nic,
+                               crpc_error *error)
+{
+    struct link_address plain = *wire;
+    if (link_tells_ece(link)) {
+        plain.ece_options = 0;
+    }
+    int32_t status = link_address_take(address, &plain, link->peer.grh_required, nic, error);
+    address->ece = (struct nic_ece){.vendor = ece_vendor, .options = wire->ece_options};
     address->traffic_class = link->traffic_class;
     address->service_level = link->service_level;
     return status;
@@ -74,11 +92,35 @@ static uint32_t checksum(const struct link_blob *blob)
     return checksum_of(blob, offsetof(struct link_blob, checksum));
 }
 
+/* What this side offers, where its token leaves room. A peer that knows nothing of it does not look there. */
+static void fill_ece(const struct link *link, struct link_hello *hello)
+{
+    struct nic_address address;
+    link->queue_pair->operations->queue_pair_address(link->queue_pair, &address);
+    const struct link_ece ece = {.vendor = address.ece.vendor, .options = address.ece.options};
+    if (hello->features & LINK_FEATURE_ECE && hello->token_bytes <= LINK_ECE_OFFSET) {
+        memcpy(hello->token + LINK_ECE_OFFSET, &ece, sizeof(ece));
+    }
+}
+
+/* Only what both sides have told is set, so that both set the same. The peer's may be anything: nic_ece_common takes of it what this side
+ * has. */
+static struct nic_ece take_ece(const struct link *link, const struct link_hello *hello)
+{
+    struct link_ece ece = {0};
+    if (link->group->ece && link->options.token_bytes <= LINK_ECE_OFFSET &&
+        hello->features & LINK_FEATURE_ECE && hello->token_bytes <= LINK_ECE_OFFSET) {
+        memcpy(&ece, hello->token + LINK_ECE_OFFSET, sizeof(ece));
+    }
+    return (struct nic_ece){.vendor = ece.vendor, .options = ece.options};
+}
+
 static void fill(const struct link *link, struct link_blob *blob)
 {
     *blob = (struct link_blob){.magic = LINK_BLOB_MAGIC, .bytes = sizeof(*blob)};
     link_address_fill(&blob->address, link->queue_pair);
     hello_fill(link, &blob->hello);
+    fill_ece(link, &blob->hello);
     blob->checksum = checksum(blob);
 }
 
@@ -211,6 +253,7 @@ int32_t link_join(struct link *link, const void *bytes, uint32_t blob_bytes, crp
     if (status == CRPC_OK) {
         status = hello_check_request(link->group, &blob.hello, sizeof(blob.hello), &peer, &reject,
                                      error);
+        address.ece = take_ece(link, &blob.hello);
     }
     if (status == CRPC_OK) {
         status = choose_side(link, &blob, error);

@@ -68,11 +68,23 @@ void link_begin(struct link *link)
     link_set_timer(link->group, &link->life_timer, link->options.connect_timeout_ns);
 }
 
+void link_tell_ece(struct nic *nic)
+{
+    if (atomic_load(&nic->ece_refused) && !nic->ece_refused_told && nic->log) {
+        nic->ece_refused_told = true;
+        log_write(nic->log, CRPC_LOG_WARNING,
+                  "%s has refused options of ECE that it offers: connections do without them, as "
+                  "with COPYRPC_ECE=off",
+                  nic->device);
+    }
+}
+
 void link_open(struct link *link)
 {
     assert(link->state == CRPC_STATE_CONNECTING && !link->opened);
     link->traffic_class = link->queue_pair->traffic_class;
     link->service_level = link->queue_pair->service_level;
+    link_tell_ece(link->group->nic);
     if (link_proving(link)) {
         link_prove_begin(link);
         return;

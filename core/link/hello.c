@@ -44,6 +44,9 @@ void hello_fill(const struct link *link, struct link_hello *hello)
     if (!link->passive || link->peer.hello.features & LINK_FEATURE_ROUTE_HEADERS) {
         hello->features |= link->group->route_features;
     }
+    if (link->group->ece && (!link->passive || link->peer.hello.features & LINK_FEATURE_ECE)) {
+        hello->features |= LINK_FEATURE_ECE;
+    }
     hello->features_required = link->passive ? 0 : dynamic;
     if (link->proof) {
         hello->features |= LINK_FEATURE_PROOF;
@@ -210,7 +213,8 @@ int32_t hello_check_response(const struct link_group *group, const void *data, s
     }
     status = check_rest(service, &hello, bytes, error);
     const uint32_t known = service->features | LINK_FEATURE_PROOF | LINK_FEATURE_DYNAMIC |
-                           (group->route_features ? ROUTE_FEATURES : 0);
+                           (group->route_features ? ROUTE_FEATURES : 0) |
+                           (group->ece ? LINK_FEATURE_ECE : 0);
     if (status == CRPC_OK && !same_transport(group, hello.features)) {
         status = transports_differ(group->dynamic, error);
     } else if (status == CRPC_OK && (hello.features & ~known)) {

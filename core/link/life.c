@@ -57,6 +57,7 @@ void link_group_init(struct link_group *group, const struct link_service *servic
 void link_group_add_port(struct link_group *group, const struct nic *nic)
 {
     assert(list_empty(&group->all));
+    group->ece |= nic->ece;
     if (nic->link == CRPC_LINK_INFINIBAND) {
         group->route_features |= LINK_FEATURE_ROUTE_HEADERS;
     }

@@ -148,6 +148,7 @@ struct link_group {
     const struct link_service *service;
     struct nic *nic;         /* nic of each link's first queue pair */
     bool dynamic;            /* these queue pairs are dynamic, and those of the peers */
+    bool ece;                /* of any port: LINK_FEATURE_ECE is offered */
     uint16_t route_features; /* LINK_FEATURE_ROUTE_HEADERS and _GRH, as far as they are offered */
     /* Something waits to be given that no arrival brings: whoever makes it so sets this. A service whose polls
      * look at nothing else while it is false looks at all of it otherwise, and then says whether there is more. */
@@ -366,12 +367,24 @@ static inline bool link_joining(const struct link *link)
 /* Convert addresses of queue pairs to and from their wire format. link_address_take also checks the
  * address, which comes from the peer. `grh_required`: the peer's hello says so. */
 void link_address_fill(struct link_address *wire, const struct nic_queue_pair *queue_pair);
+/* For an address that is told over the link: of a lane, or of a rail. `ece_vendor`: whose its options are; 0 = it has none. */
+void link_address_tell(struct link_address *wire, uint32_t *ece_vendor, const struct link *link,
+                       const struct nic_queue_pair *queue_pair);
 int32_t link_address_take(struct nic_address *address, const struct link_address *wire,
                           bool grh_required, const struct nic *nic, crpc_error *error);
 /* The same of an address that came over the link, which is open: of a lane, or of a rail. The way there is as the link's own is. Tasks may
  * call it. */
 int32_t link_address_take_told(struct nic_address *address, const struct link_address *wire,
-                               const struct link *link, const struct nic *nic, crpc_error *error);
+                               uint32_t ece_vendor, const struct link *link, const struct nic *nic,
+                               crpc_error *error);
+/* Whether both sides know what is told of ECE. */
+static inline bool link_tells_ece(const struct link *link)
+{
+    return link->group->ece && link->peer.hello.features & LINK_FEATURE_ECE;
+}
+
+/* When something has been connected: tells the nic's log if its device has refused options, once. */
+void link_tell_ece(struct nic *nic);
 
 /* ---- Listeners: listen.c --------------------------------------------------------------------- */
 

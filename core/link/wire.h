@@ -77,6 +77,18 @@ static_assert(sizeof(struct link_reject) == 12, "rejection");
 #define LINK_FEATURE_ROUTE_HEADERS 0x2000u
 #define LINK_FEATURE_GRH 0x1000u
 
+/* The side knows what is told of ECE: in its blob, and with addresses of lanes and rails. In the answer to a side that does not know it, it
+ * is not set. */
+#define LINK_FEATURE_ECE 0x0800u
+
+/* In a hello of a blob, in place of bytes that a token has not, LINK_ECE_OFFSET behind where it begins. No room behind a longer one. */
+struct link_ece {
+    uint32_t vendor;
+    uint32_t options; /* that the queue pair of the blob offers; 0 = none */
+};
+#define LINK_ECE_OFFSET 8u
+static_assert(LINK_ECE_OFFSET + sizeof(struct link_ece) == LINK_TOKEN_BYTES, "ECE of a blob");
+
 /* ---- Proof of a key ------------------------------------------------------------------------------ */
 
 /* Offered and required in the hello of a side that has a key. The body of that hello is a struct
@@ -120,7 +132,7 @@ struct link_address {
     uint8_t link;
     uint8_t mtu_code;
     uint8_t gid[16];
-    uint32_t zero;
+    uint32_t ece_options; /* 0 in a blob, and where one side does not know it */
 };
 static_assert(sizeof(struct link_address) == 32, "address");
 

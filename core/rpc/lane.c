@@ -176,6 +176,7 @@ static void joined(struct link_task *task, const crpc_error *error)
     } else {
         lane->state = RPC_LANE_JOINED;
         lane->due |= RPC_LANE_SAY_READY;
+        link_tell_ece(endpoint->engine->nic);
         rpc_lane_attend(endpoint);
     }
 }

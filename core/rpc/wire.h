@@ -191,8 +191,8 @@ static inline uint64_t wire_time_ns(uint32_t code)
 /* The queue pair of the sender's lane. */
 struct wire_lane {
     struct link_address address;
-    uint32_t life; /* how often the sender has made its lane, with this one */
-    uint32_t zero;
+    uint32_t life;       /* how often the sender has made its lane, with this one */
+    uint32_t ece_vendor; /* 0 where one side does not know it */
 };
 static_assert(sizeof(struct wire_lane) == 40, "a word");
 

@@ -25,7 +25,7 @@ static void say_address(struct rpc_endpoint *endpoint)
     const struct nic_queue_pair *queue_pair = lane_queue_pair(endpoint->lane.lane);
     if (queue_pair) {
         endpoint->lane.told_life = word.life;
-        link_address_fill(&word.address, queue_pair);
+        link_address_tell(&word.address, &word.ece_vendor, &endpoint->link, queue_pair);
         say(endpoint, WIRE_LANE, &word, sizeof(word));
     }
 }
@@ -116,8 +116,9 @@ static const char *take_address(struct rpc_endpoint *endpoint, const uint8_t *pa
     if (!address_possible(lane, word.life)) {
         return "it gave the address of a lane that it cannot have";
     }
-    if (word.zero != 0 || link_address_take_told(&lane->address, &word.address, &endpoint->link,
-                                                 endpoint->engine->nic, &error) != CRPC_OK) {
+    if ((word.ece_vendor != 0 && !link_tells_ece(&endpoint->link)) ||
+        link_address_take_told(&lane->address, &word.address, word.ece_vendor, &endpoint->link,
+                               endpoint->engine->nic, &error) != CRPC_OK) {
         return "the address of its lane is malformed";
     }
     lane->peer_life = word.life;

@@ -235,6 +235,9 @@ static void fill_offer(struct fuzz_input *input, const struct channel *victim, u
     case 5:
         offer->addresses[0].mtu_code = fuzz_byte(input);
         break;
+    case 6:
+        fuzz_bytes(input, &offer->ece_vendor, sizeof(offer->ece_vendor));
+        break;
     default:
         break;
     }

@@ -64,7 +64,7 @@ static void malformed_blobs_are_refused(void **state)
     SPOIL(blob.address.packet_sequence_number = 1u << 24);
     SPOIL(blob.address.mtu_code = 0);
     SPOIL(blob.address.mtu_code = 6);
-    SPOIL(blob.address.zero = 1);
+    SPOIL(blob.address.ece_options = 1);
     SPOIL(blob.address.link = CRPC_LINK_INFINIBAND);
     SPOIL(blob.address.link = 77);
     SPOIL(blob.hello.magic++);

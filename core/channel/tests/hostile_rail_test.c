@@ -125,7 +125,8 @@ OFFER(offer_with_an_answer, offer_of(&line)->answer = CHANNEL_ANSWER_FAILED;)
 OFFER(offer_of_more_queue_pairs, offer_of(&line)->queue_pairs++;)
 OFFER(offer_of_no_queue_pairs, offer_of(&line)->queue_pairs = 0;)
 OFFER(offer_with_reserved_bytes, offer_of(&line)->zero = 1;)
-OFFER(offer_with_reserved_bytes_behind, offer_of(&line)->zero2 = UINT64_C(1) << 63;)
+OFFER(offer_with_a_vendor, offer_of(&line)->ece_vendor = 1;)
+OFFER(offer_with_reserved_bytes_behind, offer_of(&line)->zero2 = 1u << 31;)
 OFFER(offer_again_before_the_probe, say_line(&line); line.sequence++; line.epoch++;)
 
 /* Only the connecting side makes offers. */
@@ -166,7 +167,7 @@ static void a_malformed_address_costs_the_rail(void **state)
             address->mtu_code = 6;
             break;
         default:
-            address->zero = 1;
+            address->ece_options = 1;
         }
         say_line(&line);
         assert_int_equal(its_rail()->state, RAIL_DOWN);
@@ -216,6 +217,7 @@ ANSWER(answer_of_an_epoch_before, line.epoch--;)
 ANSWER(answer_of_no_kind, offer_of(&line)->answer = CHANNEL_ANSWER_FAILED + 1;)
 ANSWER(answer_of_fewer_queue_pairs, offer_of(&line)->queue_pairs--;)
 ANSWER(answer_with_reserved_bytes, offer_of(&line)->zero2 = 1;)
+ANSWER(answer_with_a_vendor, offer_of(&line)->ece_vendor = 1;)
 ANSWER(answer_twice, say_line(&line); line.sequence++;)
 
 static void a_malformed_address_in_an_answer_costs_the_rail(void **state)
@@ -313,6 +315,7 @@ int main(void)
         cmocka_unit_test(offer_of_more_queue_pairs),
         cmocka_unit_test(offer_of_no_queue_pairs),
         cmocka_unit_test(offer_with_reserved_bytes),
+        cmocka_unit_test(offer_with_a_vendor),
         cmocka_unit_test(offer_with_reserved_bytes_behind),
         cmocka_unit_test(offer_again_before_the_probe),
         cmocka_unit_test(offer_of_the_accepting_side),
@@ -323,6 +326,7 @@ int main(void)
         cmocka_unit_test(answer_of_no_kind),
         cmocka_unit_test(answer_of_fewer_queue_pairs),
         cmocka_unit_test(answer_with_reserved_bytes),
+        cmocka_unit_test(answer_with_a_vendor),
         cmocka_unit_test(answer_twice),
         cmocka_unit_test(a_malformed_address_in_an_answer_costs_the_rail),
         cmocka_unit_test(the_body_of_a_refusal_may_be_anything),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 bool pair_without_windows;
+uint32_t pair_ece[2][CHANNEL_RAILS_MAX];
 
 crpc_channel_options pair_options(void)
 {
@@ -44,6 +45,7 @@ void pair_open_with_limit(struct pair *pair, uint32_t left_rails, uint32_t right
                                           .send_depth = 64,
                                           .send_completion_depth = 4096,
                                           .signal_interval = 8};
+            memory_fabric_options(pair->fabric)->ece[rail] = pair_ece[side][rail];
             strcpy(options.device, rail == 0 ? "memory0" : "memory1");
             assert_int_equal(
                 memory_nic_open(pair->fabric, &options, &pair->nic[side][rail], &error), CRPC_OK);

@@ -38,6 +38,8 @@ struct pair {
 
 /* The devices of the next pair_open have no windows. */
 extern bool pair_without_windows;
+/* What the queue pairs of each side and rail of the next pair_open offer of ECE; 0 of both rails: the side knows nothing of it. */
+extern uint32_t pair_ece[2][CHANNEL_RAILS_MAX];
 
 crpc_channel_options pair_options(void);
 /* rails: how many each side has. */

@@ -69,6 +69,10 @@ static void choose_relaxed(struct sim *sim, uint64_t seed)
     memory_fabric_options(sim->base.fabric)->relaxed_late_percent =
         random_percent(&random, 60) ? random_between(&random, 1, 100) : 0;
     sim->straight_bytes = random_percent(&random, 40) ? random_between(&random, 1, 2000) : 0;
+    for (uint32_t rail = 0; rail < CHANNEL_RAILS_MAX; rail++) {
+        memory_fabric_options(sim->base.fabric)->ece[rail] =
+            random_percent(&random, 50) ? 0x30000007 : 0;
+    }
 }
 
 /* By a generator of its own, so that other episodes are what they would be. */

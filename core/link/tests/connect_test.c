@@ -135,7 +135,7 @@ static void expect_way(const struct link *link, bool grh_required)
     const struct link_address wire = {
         .queue_pair_number = 7, .link = CRPC_LINK_INFINIBAND, .mtu_code = 5};
     struct nic_address address;
-    assert_int_equal(link_address_take_told(&address, &wire, link, &nic, NULL), CRPC_OK);
+    assert_int_equal(link_address_take_told(&address, &wire, 0, link, &nic, NULL), CRPC_OK);
     assert_int_equal(address.queue_pair_number, 7);
     assert_int_equal(address.traffic_class, RIG_TRAFFIC_CLASS);
     assert_int_equal(address.service_level, RIG_SERVICE_LEVEL);

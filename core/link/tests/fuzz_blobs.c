@@ -80,6 +80,7 @@ static void make_world(void)
     world.fabric = memory_fabric_create(1);
     memory_fabric_options(world.fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(world.fabric)->retry_steps = 4;
+    memory_fabric_options(world.fabric)->ece[0] = 0x30000007;
     for (uint32_t i = 0; i < 2; i++) {
         handles_init(&world.handles[i]);
         fuzz_check(memory_nic_open(world.fabric, &options, &world.nic[i], &error) == CRPC_OK &&

@@ -57,6 +57,8 @@ static void check_peer(const struct link_group *group, const struct link_hello *
     fuzz_check(peer->grh_required == ((hello->features & LINK_FEATURE_GRH) != 0) &&
                    (!response || group->route_features || !(hello->features & routes)),
                "a GRH is required, or not");
+    fuzz_check(!response || group->ece || !(hello->features & LINK_FEATURE_ECE),
+               "ECE was selected, and not offered");
     const uint16_t said = response ? hello->features : hello->features_required;
     fuzz_check(group->dynamic == ((said & LINK_FEATURE_DYNAMIC) != 0),
                "one of another transport was taken");
@@ -127,6 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct link_group group = {
             .service = service,
             .dynamic = dynamic,
+            .ece = size & 1,
             .route_features = choice & 64 ? LINK_FEATURE_ROUTE_HEADERS | LINK_FEATURE_GRH : 0};
         try_hello(&group, bytes, count, choice & 2);
     }

@@ -84,6 +84,7 @@ static inline struct memory_fabric *fuzz_fabric(void)
     struct memory_fabric *fabric = memory_fabric_create(1);
     memory_fabric_options(fabric)->mode = MEMORY_IMMEDIATE;
     memory_fabric_options(fabric)->retry_steps = 20;
+    memory_fabric_options(fabric)->ece[0] = memory_fabric_options(fabric)->ece[1] = 0x30000007;
     return fabric;
 }
 

@@ -315,6 +315,36 @@ static void a_peer_of_an_older_version_is_not_told_what_it_does_not_know(void **
                      CRPC_E_PROTOCOL);
 }
 
+/* ECE is told of only between two sides that know it; and the answer to one that does not is as it ever was. */
+static void who_knows_of_ece_says_so_to_who_does(void **state)
+{
+    (void)state;
+    for (uint32_t who = 0; who < 4; who++) {
+        struct link_group here = {.service = &service, .ece = who & 1};
+        struct link_group there = {.service = &service, .ece = who >> 1};
+        struct link active = {.group = &here}, passive = {.group = &there, .passive = true};
+        struct link_hello hello;
+        struct link_reject reject;
+        hello_fill(&active, &hello);
+        assert_int_equal(hello.features_required, 0);
+        assert_int_equal(hello.features & LINK_FEATURE_ECE, who & 1 ? LINK_FEATURE_ECE : 0);
+        assert_int_equal(
+            hello_check_request(&there, &hello, sizeof(hello), &passive.peer, &reject, NULL),
+            CRPC_OK);
+        assert_int_equal(passive.peer.features, KNOWN);
+        hello_fill(&passive, &hello);
+        assert_int_equal(hello.features & LINK_FEATURE_ECE, who == 3 ? LINK_FEATURE_ECE : 0);
+        assert_int_equal(hello_check_response(&here, &hello, sizeof(hello), &active.peer, NULL),
+                         CRPC_OK);
+        assert_int_equal(active.peer.features, KNOWN);
+        assert_int_equal(link_tells_ece(&active), who == 3);
+        assert_int_equal(link_tells_ece(&passive), who == 3);
+        hello.features |= LINK_FEATURE_ECE;
+        assert_int_equal(hello_check_response(&here, &hello, sizeof(hello), &active.peer, NULL),
+                         who & 1 ? CRPC_OK : CRPC_E_PROTOCOL);
+    }
+}
+
 static void rejections_are_explained(void **state)
 {
     (void)state;
@@ -364,6 +394,7 @@ int main(void)
         cmocka_unit_test(both_sides_have_initiators_or_neither),
         cmocka_unit_test(who_needs_a_grh_says_so),
         cmocka_unit_test(a_peer_of_an_older_version_is_not_told_what_it_does_not_know),
+        cmocka_unit_test(who_knows_of_ece_says_so_to_who_does),
         cmocka_unit_test(rejections_are_explained),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -410,7 +410,8 @@ static int open_with(void **state, const struct link_service *served)
     assert_non_null(rig);
     rig->clock_ns = 1000000000;
     handles_init(&rig->handles);
-    link_group_init(&rig->group, served, NULL, &rig->cm, &rig->log, &rig->handles, &rig->clock_ns);
+    link_group_init(&rig->group, served, &rig->nic, &rig->cm, &rig->log, &rig->handles,
+                    &rig->clock_ns);
     assert_int_equal(link_listener_open(&rig->group, "*:1", 128, 0, &rig->listener, NULL), CRPC_OK);
     rig->listening = rig->listener->identifier;
     *state = rig;

@@ -63,6 +63,7 @@ struct rig {
     struct handles handles;
     struct log log;
     uint64_t clock_ns;
+    struct nic nic; /* of nothing */
     struct link_group group;
     struct link_listener *listener;
     struct cm_identifier *listening;       /* the listener's */

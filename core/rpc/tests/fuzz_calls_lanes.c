@@ -54,7 +54,7 @@ static void choose_address(struct fuzz_input *input, struct wire_lane *word)
         word->life = fuzz_byte(input);
         break;
     case 2:
-        word->zero = fuzz_byte(input);
+        word->ece_vendor = fuzz_byte(input);
         break;
     case 3:
         fuzz_bytes(input, &word->address, sizeof(word->address));

@@ -218,7 +218,7 @@ SPOIL(no_such_place, word->body.serial.serial = UINT64_C(1) << 16 | LANE_GRANTS_
 SPOIL(never_used, word->body.serial.serial = 9)
 SPOIL(lane_life_0, word->body.lane.life = 0)
 SPOIL(lane_life_2, word->body.lane.life = 2)
-SPOIL(lane_zero, word->body.lane.zero = 1)
+SPOIL(lane_ece_vendor, word->body.lane.ece_vendor = 1)
 SPOIL(number_0, word->body.lane.address.queue_pair_number = 0)
 SPOIL(number_25_bits, word->body.lane.address.queue_pair_number = 1 << 24)
 SPOIL(sequence_25_bits, word->body.lane.address.packet_sequence_number = 1 << 24)
@@ -226,7 +226,7 @@ SPOIL(another_link, word->body.lane.address.link = CRPC_LINK_INFINIBAND)
 SPOIL(no_link, word->body.lane.address.link = 0)
 SPOIL(mtu_0, word->body.lane.address.mtu_code = 0)
 SPOIL(mtu_6, word->body.lane.address.mtu_code = 6)
-SPOIL(address_zero, word->body.lane.address.zero = 1)
+SPOIL(lane_ece_options, word->body.lane.address.ece_options = 1)
 
 #define BAD(kind, early, spoil)                                                                    \
     {                                                                                              \
@@ -264,7 +264,7 @@ static const struct bad bad[] = {
     BAD(WIRE_LANE, true, method),
     BAD(WIRE_LANE, true, lane_life_0),
     BAD(WIRE_LANE, true, lane_life_2),
-    BAD(WIRE_LANE, true, lane_zero),
+    BAD(WIRE_LANE, true, lane_ece_vendor),
     BAD(WIRE_LANE, true, number_0),
     BAD(WIRE_LANE, true, number_25_bits),
     BAD(WIRE_LANE, true, sequence_25_bits),
@@ -272,7 +272,7 @@ static const struct bad bad[] = {
     BAD(WIRE_LANE, true, no_link),
     BAD(WIRE_LANE, true, mtu_0),
     BAD(WIRE_LANE, true, mtu_6),
-    BAD(WIRE_LANE, true, address_zero),
+    BAD(WIRE_LANE, true, lane_ece_options),
     BAD(WIRE_LANE_STATE, true, as_it_is), /* ready, and has told no address */
     BAD(WIRE_LANE_STATE, true, ended),
     BAD(WIRE_REVOKE, true, as_it_is), /* of what it cannot have given */

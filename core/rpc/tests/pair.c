@@ -2,6 +2,7 @@
 #include "pair.h"
 
 bool pair_without_srq;
+uint32_t pair_ece[2];
 static uint8_t payload[1u << 20];
 
 crpc_endpoint_options pair_options(void)
@@ -36,6 +37,7 @@ void pair_open(struct pair *pair, const struct nic_options *given)
     memory_fabric_options(pair->fabric)->no_srq = pair_without_srq;
     for (int side = 0; side < 2; side++) {
         handles_init(&pair->handles[side]);
+        memory_fabric_options(pair->fabric)->ece[0] = pair_ece[side];
         assert_int_equal(memory_nic_open(pair->fabric, &options, &pair->nic[side], &error),
                          CRPC_OK);
         assert_int_equal(rpc_engine_create(pair->nic[side], NULL, &pair->log, &pair->handles[side],

@@ -42,6 +42,8 @@ void pair_open(struct pair *pair, const struct nic_options *nic_options);
 void pair_begin_with_older(struct pair *pair, uint32_t older, uint32_t features);
 /* The devices of pairs that are opened next have none. */
 extern bool pair_without_srq;
+/* What the queue pairs of each side offer of ECE; 0: it knows nothing of it. */
+extern uint32_t pair_ece[2];
 /* Makes one more connection; CONNECTED has been taken on both sides. Returns its number. */
 uint32_t pair_connect(struct pair *pair, const crpc_endpoint_options *left,
                       const crpc_endpoint_options *right);

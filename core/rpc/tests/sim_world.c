@@ -32,6 +32,7 @@ static void choose_relaxed(struct sim *sim, uint64_t seed)
     random_seed(&random, seed);
     memory_fabric_options(sim->base.fabric)->relaxed_late_percent =
         random_percent(&random, 60) ? random_between(&random, 1, 100) : 0;
+    memory_fabric_options(sim->base.fabric)->ece[0] = random_percent(&random, 50) ? 0x30000007 : 0;
 }
 
 /* By a generator of its own, so that episodes without are what they would be. Few are shared by many. What has neither may have a
