@@ -350,6 +350,10 @@ typedef struct crpc_context_options {
      * a send completion queue with room for the sends of so many queue pairs of channels_max channels: 16 MiB by default,
      * and 2 MiB with 1. If the device has fewer entries, there can be fewer channels. */
     uint32_t rail_queue_pairs_max;
+    /* CRPC_CHOICE_*. Connections negotiate what both devices have beyond the standard (ECE, enhanced connection establishment), as
+     * selective repeat and algorithms of congestion control on RoCE with ConnectX-6 Dx and later: docs/hardware.md. AUTO = on: a device,
+     * or a peer, without it is connected as ever. */
+    uint32_t ece;
 } crpc_context_options;
 
 /* Opens a device and creates its queues. `options` may be NULL. With CRPC_DRIVER_AUTO, what
@@ -359,8 +363,8 @@ typedef struct crpc_context_options {
  * If the system has no rdma_cm, connections need blobs.
  * Some environment variables apply. COPYRPC_LOG=error|warning|info|debug also writes the log to
  * stderr. COPYRPC_DRIVER=verbs|mlx5 replaces CRPC_DRIVER_AUTO. COPYRPC_GID_INDEX is for options without
- * CRPC_CONTEXT_GID_INDEX, and counts for rails, too. COPYRPC_RELAXED_ORDERING=on|off and
- * COPYRPC_ADAPTIVE_ROUTING=on|off replace CRPC_CHOICE_AUTO. For the others see `options`. May block for tens of milliseconds.
+ * CRPC_CONTEXT_GID_INDEX, and counts for rails, too. COPYRPC_RELAXED_ORDERING=on|off,
+ * COPYRPC_ADAPTIVE_ROUTING=on|off and COPYRPC_ECE=on|off replace CRPC_CHOICE_AUTO. For the others see `options`. May block for tens of milliseconds.
  * Returns CRPC_OK and sets *context; CRPC_E_NO_DEVICE, CRPC_E_MEMLOCK, CRPC_E_NO_RESOURCE,
  * CRPC_E_UNSUPPORTED (driver, or DC), CRPC_E_INVALID (also: the port has no such GID or P_Key),
  * CRPC_E_NO_MEMORY, CRPC_E_SYSTEM. */

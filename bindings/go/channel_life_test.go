@@ -101,7 +101,7 @@ func TestTheShareOfARail(t *testing.T) {
 // What is longer than the limit of WithAdaptiveRouting has its immediate in a WRITE of its own.
 func TestOrdering(t *testing.T) {
 	for _, on := range []bool{true, false} {
-		p := newChannelsIn(t, []copyrpc.Option{copyrpc.WithAdaptiveRouting(on, 1000), copyrpc.WithRelaxedOrdering(on)},
+		p := newChannelsIn(t, []copyrpc.Option{copyrpc.WithAdaptiveRouting(on, 1000), copyrpc.WithRelaxedOrdering(on), copyrpc.WithECE(on)},
 			copyrpc.WithShare(copyrpc.ShareWhole))
 		before, err := p.left.Stats()
 		check(t, err)

@@ -249,6 +249,12 @@ func WithAdaptiveRouting(on bool, bytes int) Option {
 	}
 }
 
+// WithECE has connections negotiate what both devices have beyond the standard (enhanced connection establishment), such as selective
+// repeat on RoCE; or has them not. Without this option they do. For Open and OpenRaw.
+func WithECE(on bool) Option {
+	return func(s *settings) { s.device.ece = choice(on) }
+}
+
 // WithCompletionVector selects which of the device's completion vectors, from 0, wakes who waits, modulo how many there are
 // ([DeviceInfo].CompletionVectors). By default, those of a process take turns. For Open and OpenRaw.
 func WithCompletionVector(vector int) Option {

@@ -249,17 +249,21 @@ static void what_is_no_choice_is_refused(void **state)
     (void)state;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_context *context;
-    for (int i = 0; i < 4; i++) {
+    static const char *const variables[] = {"COPYRPC_RELAXED_ORDERING", "COPYRPC_ADAPTIVE_ROUTING",
+                                            "COPYRPC_ECE"};
+    for (int i = 0; i < 6; i++) {
         crpc_context_options options = options_of("memory0");
         options.relaxed_ordering = i == 0 ? 3 : 0;
         options.adaptive_routing = i == 1 ? 3 : 0;
-        if (i >= 2) {
-            setenv(i == 2 ? "COPYRPC_RELAXED_ORDERING" : "COPYRPC_ADAPTIVE_ROUTING", "perhaps", 1);
+        options.ece = i == 2 ? 3 : 0;
+        if (i >= 3) {
+            setenv(variables[i - 3], "perhaps", 1);
         }
         assert_int_equal(crpc_context_open(&options, &context, &error), CRPC_E_INVALID);
-        assert_non_null(strstr(error.message, i < 2 ? "CRPC_CHOICE_*" : "=perhaps"));
-        unsetenv("COPYRPC_RELAXED_ORDERING");
-        unsetenv("COPYRPC_ADAPTIVE_ROUTING");
+        assert_non_null(strstr(error.message, i < 3 ? "CRPC_CHOICE_*" : "=perhaps"));
+        if (i >= 3) {
+            unsetenv(variables[i - 3]);
+        }
     }
 }
 

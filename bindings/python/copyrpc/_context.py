@@ -135,6 +135,7 @@ class Context(Closing, Pump):
         partition_key: int = 0,
         retry_timeout: int = 0,
         retry_count: int = 0,
+        ece: Optional[bool] = None,
     ) -> None:
         """Opens `device`, or the first device with an active port. 0 means the library's default;
         copyrpc.h explains each option.
@@ -150,7 +151,7 @@ class Context(Closing, Pump):
         many of the last ops and completions of each endpoint are recorded, for its flight_records() and for the log.
         `relaxed_ordering` lets the device write payloads to channels' buffers and arenas in any order; with
         `adaptive_routing`, channels send what is longer than adaptive_routing_bytes so that a fabric can spread its packets. None: the
-        library chooses. copyrpc.h says more.
+        library chooses. copyrpc.h says more. With `ece`, connections negotiate what both devices have beyond the standard; None: they do.
 
         `traffic_class`, `service_level` and `partition_key` (a P_Key) are of all that the context sends, `retry_timeout` and
         `retry_count` of all connections whose options say 0. Where one is 0, the environment counts: COPYRPC_TRAFFIC_CLASS and so
@@ -198,6 +199,7 @@ class Context(Closing, Pump):
         options.flight_records = number(flight_records, "flight_records", 0, 0xFFFFFFFF)
         options.relaxed_ordering = _choice_of(relaxed_ordering, "relaxed_ordering")
         options.adaptive_routing = _choice_of(adaptive_routing, "adaptive_routing")
+        options.ece = _choice_of(ece, "ece")
         options.adaptive_routing_bytes = number(adaptive_routing_bytes, "adaptive_routing_bytes", 0, 0xFFFFFFFF)
         if completion_vector is not None:
             options.completion_vector = number(completion_vector, "completion_vector", 0, 0xFFFFFFFE) + 1
