@@ -101,6 +101,7 @@ static int32_t open_rails(const char rails[CRPC_RAILS_MAX][RAIL_BYTES], uint32_t
         .rail_queue_pairs_max = settings.queue_pairs,
         .relaxed_ordering = choice(settings.relaxed_ordering),
         .adaptive_routing = choice(settings.adaptive_routing),
+        .ece = choice(settings.ece),
         /* 0 of copyrpc's is the default; NCCL's says all of them. */
         .adaptive_routing_bytes =
             settings.adaptive_routing_bytes == 0 ? 1 : given(settings.adaptive_routing_bytes),
@@ -131,12 +132,14 @@ int32_t device_open(const struct device *device, uint32_t channels_max, struct w
     int32_t status = open_rails(device->rails, channels_max, way, context);
     crpc_context_info info = {.struct_size = sizeof(info)};
     if (status >= 0 && crpc_context_get_info(*context, &info) >= 0) {
-        INFO("opened %s for up to %u comms: traffic class %u, service level %u, P_Key 0x%04x, GID "
-             "index %u, retry timeout %u, retry count %u, relaxed ordering %s, adaptive routing %s",
-             device->name, channels_max, info.traffic_class, info.service_level, info.partition_key,
-             info.gid_index, info.retry_timeout, info.retry_count,
-             choice_name(choice(settings.relaxed_ordering)),
-             choice_name(choice(settings.adaptive_routing)));
+        INFO(
+            "opened %s for up to %u comms: traffic class %u, service level %u, P_Key 0x%04x, GID "
+            "index %u, retry timeout %u, retry count %u, relaxed ordering %s, adaptive routing %s, "
+            "ECE %s",
+            device->name, channels_max, info.traffic_class, info.service_level, info.partition_key,
+            info.gid_index, info.retry_timeout, info.retry_count,
+            choice_name(choice(settings.relaxed_ordering)),
+            choice_name(choice(settings.adaptive_routing)), choice_name(choice(settings.ece)));
     }
     return status;
 }
@@ -150,6 +153,7 @@ int32_t device_open_queues(const char *rail, crpc_context **context)
         .receive_depth = RPC_RECEIVE_DEPTH,
         .log_level = CRPC_LOG_WARNING,
         .queues_max = 2,
+        .ece = choice(settings.ece),
     };
     crpc_error error = {.struct_size = sizeof(error)};
     split_rail(rail, options.device, &options.port);

@@ -85,6 +85,7 @@ struct settings {
     uint32_t relaxed_ordering; /* 0 = no, 1 = yes, 2 = copyrpc chooses */
     uint32_t adaptive_routing; /* 0 = no, 1 = yes */
     uint32_t adaptive_routing_bytes;
+    uint32_t ece; /* 0 = no, 1 = yes */
 };
 
 /* Reads the environment. A wrong value is a failure: a plugin that ran with another one instead

@@ -168,6 +168,7 @@ static bool read_words(struct settings *into)
                      &into->relaxed_ordering) &&
            read_word("NCCL_IB_ADAPTIVE_ROUTING", "COPYRPC_ADAPTIVE_ROUTING", 0, 1,
                      &into->adaptive_routing) &&
+           read_word("NCCL_IB_ECE_ENABLE", "COPYRPC_ECE", 0, 1, &into->ece) &&
            read_word("NCCL_IB_AR_THRESHOLD", NULL, 0, 1u << 30, &into->adaptive_routing_bytes);
 }
 

@@ -87,6 +87,40 @@ struct way {
     const char *logged;
 };
 
+/* Under simnic: how many queue pairs are connected that have, or have not, options of ECE in force. */
+static void count_ece(int *with, int *without)
+{
+    char line[512];
+    unsigned options;
+    bool connected = false;
+    *with = *without = 0;
+    snprintf(line, sizeof(line), "'%s' ctl stats --json", getenv("TEST_SIMNIC"));
+    FILE *output = popen(line, "r");
+    CHECK(output);
+    while (fgets(line, sizeof(line), output)) {
+        if (strstr(line, "\"state\": ")) {
+            connected = strstr(line, "\"RTS\"");
+        }
+        const char *at = strstr(line, "\"ece\": ");
+        if (connected && at && sscanf(at, "\"ece\": %u", &options) == 1) {
+            *(options ? with : without) += 1;
+        }
+    }
+    CHECK_EQUAL(pclose(output), 0);
+}
+
+/* Of the queue pairs of both sides, which the log says. */
+static void check_ece(const struct way *way)
+{
+    int with, without;
+    if (strncmp(way->logged, "ECE ", 4) != 0 || !getenv("TEST_SIMNIC")) {
+        return;
+    }
+    count_ece(&with, &without);
+    CHECK(strcmp(way->logged, "ECE off") == 0 ? with == 0 && without >= 4
+                                              : with >= 4 && without == 0);
+}
+
 static void receive_one(struct side *side)
 {
     const struct way *way = side->argument;
@@ -98,6 +132,7 @@ static void receive_one(struct side *side)
     side_finish(side, side_receive(side, 1, (void **)&data, &bytes, &tag, &registration), NULL);
     CHECK(pattern_is(data, BYTES, 4));
     CHECK(net_logged(way->logged));
+    check_ece(way);
     side_tell(side);
     side_close_receiver(side);
 }
@@ -158,6 +193,10 @@ static void test_traffic_class(void **state)
          {{"NCCL_IB_ADAPTIVE_ROUTING", "1"}, {"NCCL_IB_AR_THRESHOLD", "0"}},
          -1,
          "adaptive routing on"},
+        {8, {{NULL}}, -1, "ECE auto"},
+        {8, {{"NCCL_IB_ECE_ENABLE", "1"}}, -1, "ECE on"},
+        {8, {{"NCCL_IB_ECE_ENABLE", "0"}}, -1, "ECE off"},
+        {8, {{"COPYRPC_ECE", "on"}, {"NCCL_IB_ECE_ENABLE", "0"}}, -1, "ECE auto"},
     };
     run_ways(cases, sizeof(cases) / sizeof(cases[0]));
 }
