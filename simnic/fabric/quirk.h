@@ -53,6 +53,7 @@
     Q(RETRY_EARLY, "retry-early")                 /* there is one try, whatever was asked */                           \
     Q(HEADER, "header")                           /* headers have traffic class 0 */                                   \
     Q(PATH, "path")                               /* a connected QP forgets its traffic class */                       \
+    Q(ECE, "ece")                                 /* a QP does not get ready with options that are set */              \
     Q(PARTITION, "partition")                     /* partitions are not minded */                                      \
     Q(DATAGRAM_MTU, "datagram-mtu")               /* datagrams of a full MTU are dropped */                            \
     Q(KEYS, "keys")                               /* the variant of a key is not minded */                             \

@@ -82,6 +82,8 @@ const struct check checks[] = {
      false, false, 0, NULL, check_header},
     {"path", "a connected queue pair keeps the way that it was given", false, false, 0, NULL,
      check_path},
+    {"ece", "options that both devices offer (ECE) can be set, and are in force at both ends",
+     false, false, LEFT_OUT_ECE, check_ece, NULL},
     {"partition", "nothing is delivered from one partition to another", false, false, 0, NULL,
      check_partition},
     {"datagram-mtu", "a datagram may be as long as the port's MTU, and no longer", false, false, 0,

@@ -111,6 +111,9 @@ void check_order_flag(struct station *station, struct outcome *outcome);
 void check_order_line(struct station *station, struct outcome *outcome);
 void check_fence(struct station *station, struct outcome *outcome);
 
+/* ece.c */
+void check_ece(struct station *station, struct outcome *outcome);
+
 /* fabric.c */
 void check_mtu(struct station *station, struct outcome *outcome);
 void check_retry(struct station *station, struct outcome *outcome);

@@ -126,6 +126,7 @@ static json_t *port_of(const struct report_port *of)
         "system_image_guid", guid_of(info), "partition_key", (int)info->partition_key,
         "grh_required", (info->flags & CRPC_GRH_REQUIRED) != 0, "completion_vectors",
         (int)info->completion_vectors, "left_out", left_out_of(&of->left_out));
+    json_object_set_new(port, "ece_options", json_integer(of->port.ece_options));
     json_object_update_new(port, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                            "mtu_bytes_max", number_or_null(of->port.mtu_bytes_max),
                                            "firmware", text_or_null(card->firmware), "pcie",

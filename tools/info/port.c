@@ -26,6 +26,31 @@ static void describe(const struct ibv_gid_entry *from, struct gid_entry *to)
     }
 }
 
+/* Only a queue pair can be asked. */
+static uint32_t offered(struct ibv_context *context)
+{
+    struct ibv_ece ece = {0};
+    struct ibv_pd *domain = ibv_alloc_pd(context);
+    struct ibv_cq *completions = ibv_create_cq(context, 1, NULL, NULL, 0);
+    struct ibv_qp_init_attr attributes = {
+        .send_cq = completions,
+        .recv_cq = completions,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp *qp = domain && completions ? ibv_create_qp(domain, &attributes) : NULL;
+    if (qp) {
+        ece.options = ibv_query_ece(qp, &ece) == 0 ? ece.options : 0;
+        ibv_destroy_qp(qp);
+    }
+    if (completions) {
+        ibv_destroy_cq(completions);
+    }
+    if (domain) {
+        ibv_dealloc_pd(domain);
+    }
+    return ece.options;
+}
+
 static void read_opened(struct ibv_context *context, uint32_t number, struct port *port)
 {
     struct ibv_gid_entry table[TABLE_MAX];
@@ -40,6 +65,7 @@ static void read_opened(struct ibv_context *context, uint32_t number, struct por
         attributes.max_mtu >= IBV_MTU_256 && attributes.max_mtu <= IBV_MTU_4096) {
         port->mtu_bytes_max = 128u << attributes.max_mtu;
     }
+    port->ece_options = offered(context);
 }
 
 void port_read(const char *device, uint32_t number, struct port *port)

@@ -1,4 +1,5 @@
-/* port.h: what libibverbs tells of a port and copyrpc.h does not: its GIDs, and the MTU that it could have. */
+/* port.h: what libibverbs tells of a port and copyrpc.h does not: its GIDs, the MTU that it could have, and what its connections offer beyond
+ * the standard (ECE). */
 #ifndef TOOLS_INFO_PORT_H
 #define TOOLS_INFO_PORT_H
 
@@ -14,6 +15,7 @@ struct gid_entry {
 
 struct port {
     uint32_t mtu_bytes_max; /* 0: not known */
+    uint32_t ece_options;   /* 0: none */
     uint32_t gid_count;
     struct gid_entry gids[PORT_GIDS_MAX];
 };

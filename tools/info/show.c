@@ -123,6 +123,9 @@ static void show_port(const struct report_port *of)
         printf("  P_Key    0x%04x  (default)%s\n", info->partition_key,
                info->flags & CRPC_GRH_REQUIRED ? "; GRH required" : "");
     }
+    if (of->port.ece_options) {
+        printf("  ECE      options 0x%08x\n", of->port.ece_options);
+    }
     show_left_out(&of->left_out);
     for (uint32_t i = 0; i < of->port.gid_count; i++) {
         const struct gid_entry *gid = &of->port.gids[i];

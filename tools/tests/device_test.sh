@@ -25,6 +25,10 @@ check "info knows the cards and their speed" json "len({d['system_image_guid'] f
 check "info prints them, too" bash -c "[ \$(grep -cE '^  (card +[0-9a-f]{16}|speed +[0-9.]+ Gbit/s)$' '$work/info') = 4 ]"
 check "info knows the P_Keys, and who requires a GRH" json "[(d['partition_key'], d['grh_required']) for d in r['devices']] == [(0xffff, False)] * 2"
 check "and prints them" bash -c "[ \$(grep -c '^  P_Key    0xffff  (default)\$' '$work/info') = 2 ]"
+ece=0
+[ -n "${TEST_SIMNIC:-}" ] && ece=0x30000007
+check "info knows what is offered of ECE" json "[d['ece_options'] for d in r['devices']] == [$ece] * 2"
+check "and prints it where there is any" bash -c "[ \$(grep -c '^  ECE      options 0x30000007\$' '$work/info') = $((ece ? 2 : 0)) ]"
 check "info says which rails there would be" json "[(l['device'], l['port'], l['driver']) for l in r['rails']['used']] == [('$device', 1, '$driver'), ('$device1', 1, '$driver')] and r['rails']['left_out'] == [] and r['rails']['error'] is None"
 check "and prints them" grep -q "^  rail 1   $device1 port 1, $driver, " "$work/info"
 if [ -n "${TEST_LINK1_DOWN:-}" ]; then

@@ -375,13 +375,18 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
 
 /* As the kernel's modify_qp_mbox_alloc: these commands have options, and the device answers with what it makes of them. 0 asks for
  * nothing, and changes nothing. */
-static void set_ece(struct queue_pair *qp, uint8_t next, uint32_t options)
+static int set_ece(struct queue_pair *qp, uint8_t next, uint32_t options)
 {
     const uint32_t offered = ece_offered(process.nic.fabric, qp->rail);
     const bool has_options = next == STATE_INIT || next == STATE_RTR || next == STATE_RTS;
-    if (options && offered && has_options && qp->type == TYPE_RC) {
-        qp->attributes.ece = ece_agree(offered, options);
+    if (!options || !offered || !has_options || qp->type != TYPE_RC) {
+        return 0;
     }
+    if (fabric_has_quirk(process.nic.fabric, QUIRK_ECE) && next == STATE_RTR) {
+        return EINVAL;
+    }
+    qp->attributes.ece = ece_agree(offered, options);
+    return 0;
 }
 
 /* `ece`: options to set, or 0. */
@@ -400,10 +405,12 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, 
         return EINVAL;
     }
     int result = check_values(call->context, qp, m);
+    if (!result) {
+        result = set_ece(qp, next, ece);
+    }
     if (result) {
         return result;
     }
-    set_ece(qp, next, ece);
     set_values(object, m);
     if (m->attr_mask & IBV_QP_STATE) {
         qp_set_state(&process.nic, qp, next);
