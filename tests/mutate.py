@@ -134,15 +134,17 @@ def main(engine: Engine, mutations: list[Mutation]) -> int:
     parser.add_argument("--place", type=int, help="those of a sample that had this place")
     options = parser.parse_args()
     chosen = [mutation for mutation in mutations if options.part in mutation.name]
+    which = "all"
     if options.sample:
         step = -(-len(chosen) // options.sample)
         place = random.randrange(step) if options.place is None else options.place % step
-        note(f"one in {step}; --sample {options.sample} --place {place} takes the same")
+        which = f"one in {step}; --sample {options.sample} --place {place} takes the same"
         chosen = chosen[place::step]
     if not chosen:
         print("1..0")
         return 3
     checks = Checks(len(chosen) + 1)
+    note(which)
     try:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             engine.prepare(pool)
