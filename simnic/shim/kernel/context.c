@@ -36,6 +36,7 @@ int context_open(int rail, int flags)
     context->rail = rail;
     list_init(&context->async_channels);
     list_init(&context->completion_channels);
+    list_init(&context->devx_channels);
     /* The descriptor is one of the file of the NIC's pages, whose offsets libmlx5 maps. */
     int fd = real.fcntl(process.page_file, flags & O_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
     result = fd < 0 ? errno : descriptors_add(fd, DESCRIPTOR_UVERBS, context);
@@ -149,10 +150,35 @@ struct object *object_create_for(struct context *context, uint16_t type, void *t
     struct object *object = thing ? object_create(context, type) : NULL;
     if (object) {
         object->thing = thing;
+        object->thing_type = type;
     } else if (thing) {
         destroy_thing(type, thing);
     }
     return object;
+}
+
+struct object *object_create_devx(struct context *context, uint16_t thing_type, void *thing)
+{
+    struct object *object = thing ? object_create(context, MLX5_IB_OBJECT_DEVX_OBJ) : NULL;
+    if (object) {
+        object->thing = thing;
+        object->thing_type = thing_type;
+        count_object(thing_type, 1);
+    } else if (thing) {
+        destroy_thing(thing_type, thing);
+    }
+    return object;
+}
+
+struct object *object_find_number(struct context *context, uint16_t type, uint64_t number)
+{
+    for (uint32_t handle = 0; handle < context->object_count; handle++) {
+        struct object *object = context->objects[handle];
+        if (object && object->type == type && object->number == number) {
+            return object;
+        }
+    }
+    return NULL;
 }
 
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle)
@@ -187,7 +213,7 @@ int object_destroy(struct object *object)
         pages_free((uint32_t)object->number);
     }
     if (object->thing) {
-        destroy_thing(object->type, object->thing);
+        destroy_thing(object->thing_type, object->thing);
     }
     if (object->release) {
         object->release(object);
@@ -208,6 +234,9 @@ int object_destroy(struct object *object)
         }
     }
     count_object(object->type, -1);
+    if (object->thing_type != object->type) {
+        count_object(object->thing_type, -1);
+    }
     struct context *context = object->context;
     context->objects[object->handle] = NULL;
     if (context->made == object) {
@@ -240,6 +269,9 @@ void context_close(struct context *context)
     while (!list_empty(&context->completion_channels)) {
         list_remove(context->completion_channels.next);
     }
+    while (!list_empty(&context->devx_channels)) {
+        list_remove(context->devx_channels.next);
+    }
     list_remove(&context->all);
     service_unlock();
     free(context->objects);
@@ -257,8 +289,8 @@ static void unplug(struct context *context)
     for (size_t i = 0; i < sizeof(order_of_destruction) / sizeof(*order_of_destruction); i++) {
         for (uint32_t handle = 0; handle < context->object_count; handle++) {
             struct object *object = context->objects[handle];
-            if (object && object->type == order_of_destruction[i] && object->thing) {
-                destroy_thing(object->type, object->thing);
+            if (object && object->thing_type == order_of_destruction[i] && object->thing) {
+                destroy_thing(object->thing_type, object->thing);
                 object->thing = NULL;
             }
         }

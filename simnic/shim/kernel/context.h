@@ -9,24 +9,30 @@
 #include "simnic/nic/nic.h"
 #include "simnic/shim/kernel/events.h"
 
-#define OBJECT_PARENTS 5
+#define OBJECT_PARENTS 6
 
 struct object {
     uint32_t handle;
-    uint16_t type; /* enum uverbs_default_objects, or one of the driver's */
-    uint32_t uses; /* children that keep it from being destroyed */
+    uint16_t type;       /* enum uverbs_default_objects, or one of the driver's */
+    uint16_t thing_type; /* of `thing`: the same, but of a DevX object UVERBS_OBJECT_CQ or _QP */
+    uint32_t uses;       /* children that keep it from being destroyed */
+    bool
+        fixed; /* a region that cannot be changed to other memory or access: dma-buf, device memory */
     struct context *context;
     void *thing; /* the NIC's object */
     uint64_t user_handle;
-    uint64_t file_device, file_inode;         /* of an XRC domain that was opened through a file */
+    union {
+        struct {
+            uint64_t file_device, file_inode; /* of an XRC domain that was opened through a file */
+        };
+        struct subscription *subscriptions; /* of a DevX object */
+    };
     uint64_t number;                          /* of a PD, an address handle, a page */
     uint64_t bytes;                           /* of device memory */
     struct channel *completions;              /* of a CQ */
     uint32_t completion_events, async_events; /* that the program has read */
     void *mapping;                            /* of a region's dma-buf, */
     size_t mapping_bytes;                     /* unmapped with the region */
-    bool
-        fixed; /* a region that cannot be changed to other memory or access: dma-buf, device memory */
     void (*release)(
         const struct object *object); /* of a DevX object: destroys what it stands for */
     struct object *parents[OBJECT_PARENTS];
@@ -45,7 +51,7 @@ struct context {
     uint32_t object_count, object_room; /* handles ever given; places in both tables */
     uint32_t free_count;
     struct object *made; /* by the call under way, if any: it goes if the call fails */
-    struct list async_channels, completion_channels;
+    struct list async_channels, completion_channels, devx_channels;
     struct list all;
 };
 
@@ -68,6 +74,10 @@ struct object *object_create(struct context *context, uint16_t type);
  * memory; the thing is destroyed then. */
 struct object *object_create_for(struct context *context, uint16_t type, void *thing);
 struct object *object_find(struct context *context, uint16_t type, uint64_t handle);
+/* The object with this number; NULL if there is none. */
+struct object *object_find_number(struct context *context, uint16_t type, uint64_t number);
+/* An object of DevX that stands for a CQ or a queue pair, as object_create_for. */
+struct object *object_create_devx(struct context *context, uint16_t thing_type, void *thing);
 void object_use(struct object *object, struct object *parent);
 /* Destroys it with what it stands for. Returns 0, or EBUSY if something uses it. */
 int object_destroy(struct object *object);

@@ -7,6 +7,7 @@
 #include <linux/aio_abi.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -21,14 +22,29 @@
 
 struct event {
     struct list queued;
-    struct object *object; /* NULL: of a port */
+    struct object *object;             /* NULL: of a port, or of a subscription */
+    struct subscription *subscription; /* NULL: of something else, or it is gone */
     union {
         struct ib_uverbs_comp_event_desc completion;
         struct ib_uverbs_async_event_desc async;
+        uint64_t cookie;
     } description;
 };
 
-int channel_create(struct context *context, bool async, struct channel **channel, int *fd)
+static struct list *channels_of(struct context *context, enum channel_kind kind)
+{
+    switch (kind) {
+    case CHANNEL_ASYNC:
+        return &context->async_channels;
+    case CHANNEL_DEVX:
+        return &context->devx_channels;
+    default:
+        return &context->completion_channels;
+    }
+}
+
+int channel_create(struct context *context, enum channel_kind kind, struct channel **channel,
+                   int *fd)
 {
     struct channel *c = calloc(1, sizeof(*c));
     if (!c) {
@@ -44,14 +60,30 @@ int channel_create(struct context *context, bool async, struct channel **channel
         return result;
     }
     c->context = context;
-    c->async = async;
+    c->kind = kind;
     c->references = 1;
     list_init(&c->events);
     list_init(&c->of_context);
-    list_append(async ? &context->async_channels : &context->completion_channels, &c->of_context);
+    list_append(channels_of(context, kind), &c->of_context);
     *channel = c;
     *fd = c->fd;
     return 0;
+}
+
+struct channel *channel_of(int fd)
+{
+    struct file *file = descriptors_get(fd);
+    struct channel *channel = NULL;
+    if (file && file->kind == DESCRIPTOR_EVENTS) {
+        channel = file->thing;
+    }
+    if (channel) {
+        channel_hold(channel);
+    }
+    if (file) {
+        descriptors_put(file);
+    }
+    return channel;
 }
 
 void channel_hold(struct channel *channel)
@@ -174,12 +206,87 @@ void events_unplug(struct context *context)
             fail_descriptor(channel);
         }
     }
+    /* Of these the kernel says for ever that they can be read (devx_async_event_poll). */
+    for (struct list *l = context->devx_channels.next; l != &context->devx_channels; l = l->next) {
+        struct channel *channel = container_of(l, struct channel, of_context);
+        channel->ended = true;
+        make_readable(channel);
+    }
 }
+
+/* ---- events of DevX ---- */
+
+/* The PRM's numbers; enum mlx5_event of the kernel. */
+#define DEVX_COMPLETION 0x00
+
+static int devx_type(int type)
+{
+    switch (type) {
+    case EVENT_SQ_DRAINED:
+        return 0x03;
+    case EVENT_CQ_ERR:
+        return 0x04;
+    case EVENT_QP_FATAL:
+        return 0x05;
+    case EVENT_QP_REQ_ERR:
+        return 0x10;
+    case EVENT_QP_ACCESS_ERR:
+        return 0x11;
+    case EVENT_QP_LAST_WQE_REACHED:
+        return 0x13;
+    default:
+        return -1;
+    }
+}
+
+bool events_subscribe(struct object *object, struct channel *channel, uint16_t type,
+                      uint64_t cookie)
+{
+    struct subscription *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return false;
+    }
+    *s = (struct subscription){
+        .channel = channel, .type = type, .cookie = cookie, .next = object->subscriptions};
+    channel_hold(channel);
+    object->subscriptions = s;
+    return true;
+}
+
+static void tell_subscriptions(struct object *object, int type)
+{
+    for (struct subscription *s = object->subscriptions; s; s = s->next) {
+        if (s->type == type && !s->pending) {
+            s->pending = !s->channel->closed;
+            queue(s->channel, &(struct event){.subscription = s, .description.cookie = s->cookie});
+        }
+    }
+}
+
+static void end_subscriptions(struct object *object)
+{
+    while (object->subscriptions) {
+        struct subscription *s = object->subscriptions;
+        struct list *events = &s->channel->events;
+        for (struct list *l = events->next; l != events; l = l->next) {
+            struct event *event = container_of(l, struct event, queued);
+            event->subscription = event->subscription == s ? NULL : event->subscription;
+        }
+        object->subscriptions = s->next;
+        channel_release(s->channel);
+        free(s);
+    }
+}
+
+/* ---- what the NIC tells ---- */
 
 void events_completion(void *owner)
 {
     struct object *object = owner;
     struct event event = {.object = object};
+    if (object->type == MLX5_IB_OBJECT_DEVX_OBJ) {
+        tell_subscriptions(object, DEVX_COMPLETION);
+    }
     event.description.completion.cq_handle = object->user_handle;
     if (object->completions) {
         queue(object->completions, &event);
@@ -192,6 +299,10 @@ void events_async(int type, int rail, void *owner)
     struct event event = {.object = object};
     event.description.async.event_type = (uint32_t)type;
     event.description.async.element = object ? object->user_handle : RAIL_PORT;
+    if (object && object->type == MLX5_IB_OBJECT_DEVX_OBJ) {
+        tell_subscriptions(object, devx_type(type));
+        return;
+    }
     for (struct list *l = contexts.next; l != &contexts; l = l->next) {
         struct context *context = container_of(l, struct context, all);
         if (object ? context != object->context : context->rail != rail) {
@@ -249,13 +360,19 @@ void events_purge(struct object *object)
     for (struct list *l = channels->next; l != channels; l = l->next) {
         purge_channel(container_of(l, struct channel, of_context), object);
     }
+    if (object->type == MLX5_IB_OBJECT_DEVX_OBJ) {
+        end_subscriptions(object);
+    }
 }
 
 /* Takes the oldest event, which is there. */
 static struct event take(struct channel *channel)
 {
     struct event *event = container_of(channel->events.next, struct event, queued), taken = *event;
-    if (event->object && channel->async) {
+    if (event->subscription) {
+        event->subscription->pending = false;
+    }
+    if (event->object && channel->kind == CHANNEL_ASYNC) {
         event->object->async_events++;
     } else if (event->object) {
         event->object->completion_events++;
@@ -266,12 +383,23 @@ static struct event take(struct channel *channel)
     return taken;
 }
 
+static size_t event_bytes(const struct channel *channel)
+{
+    switch (channel->kind) {
+    case CHANNEL_ASYNC:
+        return sizeof(struct ib_uverbs_async_event_desc);
+    case CHANNEL_DEVX:
+        return sizeof(uint64_t);
+    default:
+        return sizeof(struct ib_uverbs_comp_event_desc);
+    }
+}
+
 /* An event that does not fit stays in the queue. One whose buffer is not there is lost, as in the
  * kernel. Returns the event's size, -EAGAIN if there is none, or another negative errno. */
 static ssize_t read_now(struct channel *channel, void *buffer, size_t bytes)
 {
-    size_t needed = channel->async ? sizeof(struct ib_uverbs_async_event_desc)
-                                   : sizeof(struct ib_uverbs_comp_event_desc);
+    size_t needed = event_bytes(channel);
     struct event event;
     ssize_t result = (ssize_t)needed;
     process_lock();

@@ -62,7 +62,7 @@ bool memory_access_makes_sense(uint32_t access)
 
 /* mlx5_ib pins the pages, and fails if one is not there, or cannot be written to. So they get their memory
  * here, as they would there: none is made later, under the first operations on it. With on-demand paging it is. */
-static int pin(uint64_t start, uint64_t bytes, uint32_t access)
+int memory_pin(uint64_t start, uint64_t bytes, uint32_t access)
 {
     return access & IBV_ACCESS_ON_DEMAND
                ? 0
@@ -117,7 +117,7 @@ int verb_reg_mr(const struct call *call)
                               : request.start + request.length < request.start) {
         return EINVAL;
     }
-    result = pin(request.start, request.length, request.access_flags);
+    result = memory_pin(request.start, request.length, request.access_flags);
     if (result && result != EFAULT) {
         return result;
     }
@@ -231,8 +231,9 @@ int verb_rereg_mr(const struct call *call)
         return EINVAL;
     }
     if (flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
-        result = pin(moves ? request.start : key->start, moves ? request.length : key->bytes,
-                     flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
+        result =
+            memory_pin(moves ? request.start : key->start, moves ? request.length : key->bytes,
+                       flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : key->access);
         if (result) {
             return result;
         }

@@ -12,6 +12,8 @@
 
 #define QUERY_HCA_CAP 0x100u
 #define CREATE_MKEY 0x200u
+#define CREATE_CQ 0x400u
+#define CREATE_QP 0x500u
 #define RTS2RTS_QP 0x505u
 #define QUERY_QP 0x50bu
 #define CREATE_GENERAL_OBJECT 0xa00u
@@ -30,12 +32,19 @@ static const struct rule general[] = {
 /* DEVX_OBJ_CREATE: each makes an object, whose handle the program gets. */
 static const struct rule creating[] = {
     {CREATE_MKEY, 0, devx_create_key},
+    {CREATE_CQ, 0, devx_create_completion_queue},
+    {CREATE_QP, 0, devx_create_queue_pair},
     {CREATE_GENERAL_OBJECT, 0, devx_create_general_object},
 };
 
 /* DEVX_OBJ_MODIFY and DEVX_OBJ_QUERY: about an object that there is. */
 static const struct rule modifying[] = {
     {RTS2RTS_QP, UVERBS_OBJECT_QP, devx_modify_queue_pair},
+    {DEVX_RST2INIT_QP, UVERBS_OBJECT_QP, devx_move_queue_pair},
+    {DEVX_INIT2RTR_QP, UVERBS_OBJECT_QP, devx_move_queue_pair},
+    {DEVX_RTR2RTS_QP, UVERBS_OBJECT_QP, devx_move_queue_pair},
+    {DEVX_2ERR_QP, UVERBS_OBJECT_QP, devx_move_queue_pair},
+    {DEVX_2RST_QP, UVERBS_OBJECT_QP, devx_move_queue_pair},
 };
 static const struct rule querying[] = {
     {QUERY_QP, UVERBS_OBJECT_QP, devx_query_queue_pair},
@@ -85,6 +94,16 @@ void devx_set_field(uint32_t *words, uint32_t at, uint32_t bits, uint32_t value)
     words[at / 32] = htobe32((word & ~(mask << shift)) | (value & mask) << shift);
 }
 
+/* What a command is about: an object of the verbs, or one of DevX that stands for the same. */
+static struct object *object_of(const struct devx_command *command, uint16_t type)
+{
+    struct object *object = attribute_object(command->call, type, command->handle);
+    if (!object) {
+        object = attribute_object(command->call, MLX5_IB_OBJECT_DEVX_OBJ, command->handle);
+    }
+    return object && object->thing_type == type && object->thing ? object : NULL;
+}
+
 /* Finds the command's function and runs it. What no table has, the kernel does not let through. */
 static int run(struct devx_command *command, const struct rule *rules, size_t count)
 {
@@ -100,7 +119,7 @@ static int run(struct devx_command *command, const struct rule *rules, size_t co
             continue;
         }
         if (rules[i].object) {
-            command->object = attribute_object(command->call, rules[i].object, command->handle);
+            command->object = object_of(command, rules[i].object);
             if (!command->object) {
                 return EINVAL;
             }

@@ -3,6 +3,9 @@
  *
  *   mlx5_capabilities.c          what the adapter can do
  *   mlx5_queue_pair_commands.c   changing and asking queue pairs
+ *   mlx5_devx_queues.c           making completion queues and queue pairs, in memory that is registered for it
+ *   mlx5_devx_states.c           the states of queue pairs
+ *   mlx5_devx_events.c           their events
  *   mlx5_key_commands.c          memory keys
  *   mlx5_general_objects.c       objects that have no verbs
  *
@@ -18,6 +21,7 @@
 #define DEVX_BAD_RESOURCE 0x5u
 #define DEVX_BAD_RESOURCE_STATE 0x9u
 #define DEVX_BAD_INDEX 0xau
+#define DEVX_BAD_SIZE 0x40u
 #define DEVX_NO_RESOURCES 0xfu
 #define DEVX_BAD_QUEUE_PAIR_STATE 0x10u
 #define DEVX_BAD_INPUT_LENGTH 0x50u
@@ -57,7 +61,26 @@ int devx_create_general_object(const struct devx_command *command);
 /* ---- mlx5_key_commands.c ---- */
 int devx_create_key(const struct devx_command *command);
 
+/* ---- mlx5_devx_queues.c ---- */
+int devx_create_completion_queue(const struct devx_command *command);
+int devx_create_queue_pair(const struct devx_command *command);
+
+/* ---- mlx5_devx_states.c ---- */
+#define DEVX_RST2INIT_QP 0x502u
+#define DEVX_INIT2RTR_QP 0x503u
+#define DEVX_RTR2RTS_QP 0x504u
+#define DEVX_2ERR_QP 0x507u
+#define DEVX_2RST_QP 0x50au
+int devx_move_queue_pair(const struct devx_command *command);
+
+/* ---- mlx5_devx_events.c ---- */
+/* The completion vector of an event queue, whose number MLX5_IB_METHOD_DEVX_QUERY_EQN gives; UINT32_MAX: there is none. */
+uint32_t devx_vector_of(uint32_t event_queue);
+
 /* ---- mlx5_queue_pair_commands.c ---- */
+/* The context of a queue pair: how long it is, and where its fields begin. An address path lies in it. */
+#define DEVX_CONTEXT_WORDS 58u
+#define DEVX_CONTEXT_PATH 0x0c0u
 int devx_modify_queue_pair(const struct devx_command *command);
 int devx_query_queue_pair(const struct devx_command *command);
 

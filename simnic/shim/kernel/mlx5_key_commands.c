@@ -44,17 +44,6 @@ static void destroy(const struct object *object)
     key_destroy(&process.nic, object->thing);
 }
 
-static bool has_domain(const struct context *context, uint32_t number)
-{
-    for (uint32_t handle = 0; handle < context->object_count; handle++) {
-        const struct object *object = context->objects[handle];
-        if (object && object->type == UVERBS_OBJECT_PD && object->number == number) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Returns 0 or the status with which it is refused. */
 static uint32_t check(const struct devx_command *command, const struct creation *creation)
 {
@@ -67,7 +56,8 @@ static uint32_t check(const struct devx_command *command, const struct creation 
         octowords == 0 || octowords > MOST_OCTOWORDS) {
         return DEVX_BAD_PARAMETER;
     }
-    return has_domain(command->call->context, devx_field(c, CONTEXT_DOMAIN, 24))
+    return object_find_number(command->call->context, UVERBS_OBJECT_PD,
+                              devx_field(c, CONTEXT_DOMAIN, 24))
                ? 0
                : DEVX_BAD_RESOURCE;
 }

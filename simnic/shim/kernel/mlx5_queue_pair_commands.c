@@ -12,7 +12,7 @@
 #include "simnic/shim/kernel/mlx5_devx.h"
 #include "simnic/shim/process/process.h"
 
-#define CONTEXT_WORDS 58u
+#define CONTEXT_WORDS DEVX_CONTEXT_WORDS
 
 /* Fields of the queue pair's context, by their first bit. */
 #define CONTEXT_STATE 0x000u           /* 4 */

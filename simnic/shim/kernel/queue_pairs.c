@@ -389,13 +389,9 @@ static int set_ece(struct queue_pair *qp, uint8_t next, uint32_t options)
     return 0;
 }
 
-/* `ece`: options to set, or 0. */
-static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, uint32_t ece)
+int queue_pair_modify(const struct context *context, struct object *object,
+                      const struct ib_uverbs_modify_qp *m, uint32_t ece)
 {
-    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, m->qp_handle);
-    if (!object) {
-        return EINVAL;
-    }
     struct queue_pair *qp = object->thing;
     if (m->attr_mask & IBV_QP_CUR_STATE && m->cur_qp_state != qp->state) {
         return EINVAL;
@@ -404,7 +400,7 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, 
     if (!transition_allowed(qp->type, qp->state, next, m->attr_mask)) {
         return EINVAL;
     }
-    int result = check_values(call->context, qp, m);
+    int result = check_values(context, qp, m);
     if (!result) {
         result = set_ece(qp, next, ece);
     }
@@ -416,6 +412,12 @@ static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, 
         qp_set_state(&process.nic, qp, next);
     }
     return 0;
+}
+
+static int modify(const struct call *call, const struct ib_uverbs_modify_qp *m, uint32_t ece)
+{
+    struct object *object = object_find(call->context, UVERBS_OBJECT_QP, m->qp_handle);
+    return object ? queue_pair_modify(call->context, object, m, ece) : EINVAL;
 }
 
 int verb_modify_qp(const struct call *call)

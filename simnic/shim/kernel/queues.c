@@ -11,7 +11,6 @@
 #include "simnic/nic/dma.h"
 #include "simnic/shim/kernel/answers.h"
 #include "simnic/shim/kernel/context.h"
-#include "simnic/shim/kernel/descriptors.h"
 #include "simnic/shim/mmio/doorbells.h"
 #include "simnic/shim/process/process.h"
 
@@ -26,7 +25,7 @@ int verb_create_channel(const struct call *call)
     /* First, whether the descriptor can be told: one that nobody is told of would stay open. */
     int fd, result = attribute_out(call, UVERBS_ATTR_CORE_OUT, &response, sizeof(response));
     if (!result) {
-        result = channel_create(call->context, false, &channel, &fd);
+        result = channel_create(call->context, CHANNEL_COMPLETIONS, &channel, &fd);
     }
     if (result) {
         return result;
@@ -38,29 +37,11 @@ int verb_create_channel(const struct call *call)
 int verb_alloc_async(const struct call *call)
 {
     struct channel *channel;
-    int fd, result = channel_create(call->context, true, &channel, &fd);
+    int fd, result = channel_create(call->context, CHANNEL_ASYNC, &channel, &fd);
     if (!result) {
         attribute_out_handle(call, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, (uint64_t)fd);
     }
     return result;
-}
-
-/* The channel of a descriptor that the program names, held; NULL if the descriptor is of something
- * else. */
-static struct channel *channel_of(int fd)
-{
-    struct file *file = descriptors_get(fd);
-    struct channel *channel = NULL;
-    if (file && file->kind == DESCRIPTOR_EVENTS) {
-        channel = file->thing;
-    }
-    if (channel) {
-        channel_hold(channel);
-    }
-    if (file) {
-        descriptors_put(file);
-    }
-    return channel;
 }
 
 /* As the kernel's mini_cqe_res_format_to_hw: exactly one format. */
@@ -100,6 +81,10 @@ int verb_create_cq(const struct call *call)
             channel_of((int)attribute_number(call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, UINT64_MAX));
         if (!channel) {
             return EBADF;
+        }
+        if (channel->kind == CHANNEL_DEVX) {
+            channel_release(channel);
+            return EINVAL;
         }
     }
     doorbells_find();

@@ -136,6 +136,11 @@ static int destroy_devx_object(const struct call *call)
     return destroy(call, MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
 }
 
+static int deregister_devx_memory(const struct call *call)
+{
+    return destroy(call, MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE);
+}
+
 static int destroy_page(const struct call *call)
 {
     return destroy(call, MLX5_IB_OBJECT_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
@@ -192,6 +197,16 @@ static const struct command methods[] = {
      mlx5_devx_modify},
     {METHOD(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY), "DEVX_OBJ_QUERY",
      mlx5_devx_query},
+    {METHOD(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN), "DEVX_QUERY_EQN",
+     mlx5_devx_query_event_queue},
+    {METHOD(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT), "DEVX_SUBSCRIBE_EVENT",
+     mlx5_devx_subscribe},
+    {METHOD(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC),
+     "DEVX_ASYNC_EVENT_FD_ALLOC", mlx5_devx_create_channel},
+    {METHOD(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG), "DEVX_UMEM_REG",
+     mlx5_devx_register_memory},
+    {METHOD(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG), "DEVX_UMEM_DEREG",
+     deregister_devx_memory, true},
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC), "UAR_OBJ_ALLOC", mlx5_alloc_page},
     {METHOD(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY), "UAR_OBJ_DESTROY", destroy_page,
      true},
