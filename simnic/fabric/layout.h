@@ -95,6 +95,7 @@ struct fabric_queue_pair_statistics {
     uint64_t retries;
     uint64_t rnr_naks;
     uint64_t timeouts;
+    uint64_t compressed_arrays; /* of the blocks, those of the enhanced layout */
 };
 
 /* What a program makes in its devices, and destroys. */

@@ -194,6 +194,7 @@ void compression_flush(struct nic *nic, struct completion_queue *cq)
     struct queue_pair *qp = qp_find(nic, be32toh(c->first.sop_drop_qpn) & QPN_MASK);
     if (count > 1 && qp) {
         qp->statistics->compressed_blocks++;
+        qp->statistics->compressed_arrays += cq->enhanced;
     }
     if (cq->armed && !cq->armed_solicited) {
         cq_fire(nic, cq);

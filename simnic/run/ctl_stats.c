@@ -9,7 +9,7 @@
 #include "simnic/nic/nic.h"
 #include "simnic/run/words.h"
 
-/* A counter: its name in JSON, its column's two head lines and width. */
+/* A counter: its name in JSON, its column's two head lines and width. Those of width 0, which come last, are in JSON alone. */
 struct column {
     const char *name, *above, *below;
     size_t offset;
@@ -37,6 +37,7 @@ static const struct column columns[] = {
     {COUNTER(retries), "re-", "trys", PLACE(retries), 4},
     {COUNTER(rnr_naks), "RNR", "NAKs", PLACE(rnr_naks), 4},
     {COUNTER(timeouts), "time", "outs", PLACE(timeouts), 4},
+    {COUNTER(compressed_arrays), "", "", PLACE(compressed_arrays), 0},
 };
 #define COLUMN_COUNT (sizeof(columns) / sizeof(columns[0]))
 
@@ -149,7 +150,7 @@ static void shorten(uint64_t number, int width, char text[24])
 
 static void print_numbers(const uint64_t numbers[COLUMN_COUNT])
 {
-    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+    for (size_t column = 0; column < COLUMN_COUNT && columns[column].width; column++) {
         char text[24];
         shorten(numbers[column], columns[column].width, text);
         printf(" %*s", columns[column].width, text);
@@ -160,11 +161,11 @@ static void print_numbers(const uint64_t numbers[COLUMN_COUNT])
 static void print_head(void)
 {
     printf("%-8s %-6s %-4s", "queue", "type/", "");
-    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+    for (size_t column = 0; column < COLUMN_COUNT && columns[column].width; column++) {
         printf(" %*s", columns[column].width, columns[column].above);
     }
     printf("\n%-8s %-6s %-4s", "pair", "rail", "stat");
-    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+    for (size_t column = 0; column < COLUMN_COUNT && columns[column].width; column++) {
         printf(" %*s", columns[column].width, columns[column].below);
     }
     putchar('\n');

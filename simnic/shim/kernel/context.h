@@ -41,6 +41,7 @@ struct object {
     uint32_t sig_all;
     uint8_t address[64]; /* struct ib_uverbs_qp_dest */
     uint8_t port, pkey_index;
+    uint8_t counter_set; /* of a queue pair: which of the port's counters count what it does */
 };
 
 struct context {

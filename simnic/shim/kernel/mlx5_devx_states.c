@@ -37,6 +37,7 @@ struct movement {
 #define CONTEXT_MIGRATION 0x013u      /* 2 */
 #define CONTEXT_MTU 0x040u            /* 3 */
 #define CONTEXT_MESSAGE 0x043u        /* 5: log_msg_max */
+#define CONTEXT_COUNTER_SET 0x060u    /* 8 */
 #define CONTEXT_REMOTE_QPN 0x0a8u     /* 24 */
 #define CONTEXT_LOG_READS 0x388u      /* 3: log_sra_max */
 #define CONTEXT_RETRIES 0x38du        /* 3 */
@@ -273,6 +274,9 @@ int devx_move_queue_pair(const struct devx_command *command)
         (whole && (be32toh(m.optional) & ~allowed || !rights_are_whole(be32toh(m.optional)))) ||
         queue_pair_modify(command->call->context, command->object, &to, 0)) {
         return devx_refuse(command, DEVX_BAD_PARAMETER);
+    }
+    if (command->opcode == DEVX_RST2INIT_QP) {
+        command->object->counter_set = (uint8_t)field(&m, CONTEXT_COUNTER_SET, 8);
     }
     if (command->opcode == DEVX_INIT2RTR_QP) {
         take_path(&m, qp);

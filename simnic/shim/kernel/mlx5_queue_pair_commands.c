@@ -18,11 +18,22 @@
 #define CONTEXT_STATE 0x000u           /* 4 */
 #define CONTEXT_SERVICE 0x008u         /* 8 */
 #define CONTEXT_DOMAIN 0x028u          /* 24 */
+#define CONTEXT_COUNTER_SET 0x060u     /* 8 */
 #define CONTEXT_USER_INDEX 0x088u      /* 24 */
 #define CONTEXT_REMOTE_QPN 0x0a8u      /* 24 */
 #define CONTEXT_UDP_SOURCE_PORT 0x1d0u /* 16, of the primary address path */
 #define CONTEXT_SEND_PSN 0x3c8u        /* 24 */
 #define CONTEXT_RECEIVE_PSN 0x4a8u     /* 24 */
+#define CONTEXT_MTU 0x040u             /* 3 */
+#define CONTEXT_TIMEOUT 0x100u         /* 5, of the primary address path */
+#define CONTEXT_LOG_READS 0x388u       /* 3: log_sra_max */
+#define CONTEXT_RETRIES 0x38du         /* 3 */
+#define CONTEXT_NOT_READY 0x390u       /* 3: rnr_retry */
+#define CONTEXT_LOG_PEER_READS 0x488u  /* 3: log_rra_max */
+#define CONTEXT_READ 0x490u            /* 1 each */
+#define CONTEXT_WRITE 0x491u
+#define CONTEXT_ATOMIC 0x492u
+#define CONTEXT_TIMER 0x4a3u /* 5: min_rnr_nak */
 
 struct modification {
     uint16_t opcode, uid, reserved, modifier;
@@ -117,6 +128,25 @@ static uint32_t service_of(const struct queue_pair *qp)
     }
 }
 
+static uint32_t log_of(uint8_t number)
+{
+    return number > 1 ? 31u - (uint32_t)__builtin_clz(number) : 0;
+}
+
+static void describe_transport(uint32_t *c, const struct queue_pair_attributes *a)
+{
+    devx_set_field(c, CONTEXT_MTU, 3, a->path_mtu);
+    devx_set_field(c, CONTEXT_TIMEOUT, 5, a->timeout);
+    devx_set_field(c, CONTEXT_LOG_READS, 3, log_of(a->max_reads));
+    devx_set_field(c, CONTEXT_RETRIES, 3, a->retry_count);
+    devx_set_field(c, CONTEXT_NOT_READY, 3, a->rnr_retry_count);
+    devx_set_field(c, CONTEXT_LOG_PEER_READS, 3, log_of(a->max_peer_reads));
+    devx_set_field(c, CONTEXT_READ, 1, (a->access & IBV_ACCESS_REMOTE_READ) != 0);
+    devx_set_field(c, CONTEXT_WRITE, 1, (a->access & IBV_ACCESS_REMOTE_WRITE) != 0);
+    devx_set_field(c, CONTEXT_ATOMIC, 1, (a->access & IBV_ACCESS_REMOTE_ATOMIC) != 0);
+    devx_set_field(c, CONTEXT_TIMER, 5, a->min_rnr_timer);
+}
+
 int devx_query_queue_pair(const struct devx_command *command)
 {
     struct query query;
@@ -133,7 +163,9 @@ int devx_query_queue_pair(const struct devx_command *command)
     devx_set_field(c, CONTEXT_STATE, 4, state_of(qp));
     devx_set_field(c, CONTEXT_SERVICE, 8, service_of(qp));
     devx_set_field(c, CONTEXT_DOMAIN, 24, qp->domain);
+    devx_set_field(c, CONTEXT_COUNTER_SET, 8, command->object->counter_set);
     devx_set_field(c, CONTEXT_USER_INDEX, 24, qp->user_index);
+    describe_transport(c, &qp->attributes);
     devx_set_field(c, CONTEXT_REMOTE_QPN, 24, qp->attributes.destination_qpn);
     devx_set_field(c, CONTEXT_UDP_SOURCE_PORT, 16, qp->attributes.udp_source_port);
     devx_set_field(c, CONTEXT_SEND_PSN, 24, qp->next_psn);

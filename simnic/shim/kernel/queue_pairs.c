@@ -19,6 +19,7 @@
 #include "simnic/shim/process/process.h"
 
 #define MOST_BLOCKS 32768u
+#define COUNTER_SET 5u /* the kernel's own, which it gives to all queue pairs that it makes */
 #define MOST_RECEIVES 32768u
 #define FLAGS_KNOWN                                                                                \
     (MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |                \
@@ -324,6 +325,7 @@ static void set_values(struct object *object, const struct ib_uverbs_modify_qp *
     }
     if (mask & IBV_QP_PORT) {
         object->port = m->port_num;
+        object->counter_set = COUNTER_SET;
     }
     if (mask & IBV_QP_QKEY) {
         a->queue_key = m->qkey;
