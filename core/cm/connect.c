@@ -146,7 +146,7 @@ static int to_init(struct cm_identifier *identifier, struct nic_queue_pair *queu
         return os_error;
     }
     attributes.qp_access_flags = device_remote_access(to_device_queue_pair(queue_pair));
-    return ibv_modify_qp(device_qp(queue_pair), &attributes, mask);
+    return device_modify(queue_pair, &attributes, mask);
 }
 
 /* Kernels set these for Ethernet, and InfiniBand devices refuse them: source MAC and VLAN. */
@@ -183,7 +183,7 @@ static int to_ready_to_receive(struct cm_identifier *identifier, struct nic_queu
                                    &attributes, mask);
 }
 
-static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
+static int to_ready_to_send(struct cm_identifier *identifier, struct nic_queue_pair *queue_pair,
                             const struct nic_transport *transport)
 {
     struct ibv_qp_attr attributes;
@@ -198,7 +198,7 @@ static int to_ready_to_send(struct cm_identifier *identifier, struct ibv_qp *qp,
     if (identifier->passive) {
         attributes.max_rd_atomic = nic_read_depth(transport, identifier->read_depth_out);
     }
-    return ibv_modify_qp(qp, &attributes, mask);
+    return device_modify(queue_pair, &attributes, mask);
 }
 
 /* What `os_error` means for an attempt to bring the queue pair to `state`. */
@@ -259,7 +259,7 @@ static int32_t make_ready(struct cm_identifier *identifier, struct nic_queue_pai
     }
     if (os_error == 0) {
         state = "RTS";
-        os_error = to_ready_to_send(identifier, device_qp(queue_pair), transport);
+        os_error = to_ready_to_send(identifier, queue_pair, transport);
     }
     return os_error ? cannot_connect(target, state, os_error, error) : CRPC_OK;
 }

@@ -42,7 +42,8 @@ struct queued_event {
 /* A device whose asynchronous events are read. */
 struct cm_device {
     struct nic *nic;
-    int async_fd; /* the thread's; -1 once it gives no more events */
+    int async_fd;   /* the thread's; -1 once it gives no more events */
+    int trouble_fd; /* likewise, of queues that are made past the verbs; -1: it has none */
     bool fatal_reported;
 };
 

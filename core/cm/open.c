@@ -107,8 +107,9 @@ int32_t cm_open(struct nic *const *nics, uint32_t nic_count, struct cm **cm, crp
     made->device_count = nic_count;
     for (uint32_t i = 0; i < nic_count; i++) {
         assert(nics[i]->rdma_cm);
-        made->devices[i] =
-            (struct cm_device){.nic = nics[i], .async_fd = device_context(nics[i])->async_fd};
+        made->devices[i] = (struct cm_device){.nic = nics[i],
+                                              .async_fd = device_context(nics[i])->async_fd,
+                                              .trouble_fd = to_device_nic(nics[i])->trouble_fd};
     }
     made->event_fd = -1;
     made->kick_fd = -1;

@@ -189,6 +189,7 @@ static void tell_device_fatal(struct cm *cm, struct cm_device *device, const cha
 
 static void tell_device_gone(struct cm *cm, struct cm_device *device, const char *what)
 {
+    device->trouble_fd = -1;            /* it would be readable for ever */
     device_watched(device->nic, false); /* it says nothing any more */
     tell_device_fatal(cm, device, what);
     cm_devices_changed();
@@ -297,17 +298,12 @@ static void tell_port(struct cm *cm, const struct cm_device *device,
     cm_queue_spare(cm, NULL);
 }
 
-/* One without a context has the commands of a TM-SRQ. These have errors of their own, and nobody calls
- * cm_forget_queue_pair for it: told late, it would be taken for a later one with its number. */
-static void tell_queue_pair(struct cm *cm, const struct cm_device *device,
-                            const struct ibv_async_event *event)
+static void tell_queue_pair(struct cm *cm, const struct cm_device *device, enum ibv_event_type type,
+                            uint32_t number)
 {
-    if (!event->element.qp->qp_context) {
-        return;
-    }
     struct cm_event *told = device_event(cm, device, CM_EVENT_QUEUE_PAIR);
-    bool fatal = event->event_type == IBV_EVENT_QP_FATAL;
-    told->queue_pair_number = event->element.qp->qp_num;
+    bool fatal = type == IBV_EVENT_QP_FATAL;
+    told->queue_pair_number = number;
     error_set(&told->error, fatal ? CRPC_E_SYSTEM : CRPC_E_PROTOCOL, 0,
               "RDMA device %s shut down queue pair %u: %s", device->nic->device,
               told->queue_pair_number,
@@ -326,6 +322,11 @@ static void tell_srq_limit(struct cm *cm, const struct cm_device *device,
         device_event(cm, device, CM_EVENT_SRQ_LIMIT)->queue_handle = queue->handle;
         cm_queue_spare(cm, NULL);
     }
+}
+
+static void tell_completion_queue(struct cm *cm, struct cm_device *device)
+{
+    tell_device_fatal(cm, device, "a completion queue overflowed or failed");
 }
 
 /* Acknowledged last: while an event is not, ibv_destroy_qp waits, so that cm_forget_queue_pair
@@ -348,7 +349,11 @@ static bool device_step(struct cm *cm, struct cm_device *device)
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        tell_queue_pair(cm, device, &event);
+        /* One without a context has the commands of a TM-SRQ. These have errors of their own, and nobody calls
+         * cm_forget_queue_pair for it: told late, it would be taken for a later one with its number. */
+        if (event.element.qp->qp_context) {
+            tell_queue_pair(cm, device, event.event_type, event.element.qp->qp_num);
+        }
         break;
     case IBV_EVENT_QP_LAST_WQE_REACHED:
         device_last_wqe_reached(event.element.qp);
@@ -364,7 +369,7 @@ static bool device_step(struct cm *cm, struct cm_device *device)
         tell_device_gone(cm, device, "failed or was removed");
         break;
     case IBV_EVENT_CQ_ERR:
-        tell_device_fatal(cm, device, "a completion queue overflowed or failed");
+        tell_completion_queue(cm, device);
         break;
     case IBV_EVENT_SRQ_ERR:
         tell_device_fatal(cm, device, "the shared receive queue failed");
@@ -374,6 +379,29 @@ static bool device_step(struct cm *cm, struct cm_device *device)
     }
     ibv_ack_async_event(&event);
     return true;
+}
+
+struct troubled {
+    struct cm *cm;
+    struct cm_device *device;
+};
+
+static void tell_trouble(void *argument, enum ibv_event_type type, uint32_t number)
+{
+    const struct troubled *troubled = argument;
+    if (type == IBV_EVENT_CQ_ERR) {
+        tell_completion_queue(troubled->cm, troubled->device);
+    } else {
+        tell_queue_pair(troubled->cm, troubled->device, type, number);
+    }
+}
+
+/* What came of queues that are made past the verbs. */
+static bool trouble_step(struct cm *cm, struct cm_device *device)
+{
+    struct device_nic *nic = to_device_nic(device->nic);
+    struct troubled troubled = {cm, device};
+    return device->trouble_fd >= 0 && nic->take_trouble(nic, tell_trouble, &troubled);
 }
 
 /* ---- The loop -------------------------------------------------------------------------------- */
@@ -402,20 +430,22 @@ void *cm_thread(void *argument)
 {
     struct cm *cm = argument;
     /* Negative descriptors are left out: of rdma_cm, if there is none, and of devices that are gone. */
-    struct pollfd wait[2 + CM_NICS_MAX + CM_TELL_FDS] = {
+    struct pollfd wait[2 + 2 * CM_NICS_MAX + CM_TELL_FDS] = {
         {.fd = cm->channel ? cm->channel->fd : -1, .events = POLLIN},
         {.fd = cm->kick_fd, .events = POLLIN},
     };
-    struct pollfd *tell = wait + 2 + cm->device_count;
+    const uint32_t watched = 2 + 2 * cm->device_count;
+    struct pollfd *tell = wait + watched;
     uint64_t kicks;
     int timeout_ms;
     pthread_setname_np(pthread_self(), "crpc-cm");
     while (!stopped(cm)) {
         for (uint32_t i = 0; i < cm->device_count; i++) {
-            wait[2 + i] = (struct pollfd){.fd = cm->devices[i].async_fd, .events = POLLIN};
+            wait[2 + 2 * i] = (struct pollfd){.fd = cm->devices[i].async_fd, .events = POLLIN};
+            wait[3 + 2 * i] = (struct pollfd){.fd = cm->devices[i].trouble_fd, .events = POLLIN};
         }
         cm_tell_watch(cm, tell, &timeout_ms);
-        if (poll(wait, 2 + cm->device_count + CM_TELL_FDS, timeout_ms) < 0) {
+        if (poll(wait, watched + CM_TELL_FDS, timeout_ms) < 0) {
             pause_briefly();
             continue;
         }
@@ -424,6 +454,8 @@ void *cm_thread(void *argument)
         }
         for (uint32_t i = 0; i < cm->device_count; i++) {
             while (have_spare(cm) && device_step(cm, &cm->devices[i])) {
+            }
+            while (have_spare(cm) && trouble_step(cm, &cm->devices[i])) {
             }
         }
         while (cm->channel && have_spare(cm) && connection_step(cm)) {

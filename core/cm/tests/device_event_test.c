@@ -47,7 +47,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 }
 
 static struct ibv_context context;
-static struct device_nic nic;
+static struct device_nic nic = {.trouble_fd = -1};
 static struct cm *cm;
 
 static int set_up(void **state)

@@ -37,7 +37,7 @@ static int datagrams_to_init(struct nic_queue_pair *base)
                                      .pkey_index = to_device_nic(base->nic)->partition_index,
                                      .port_num = (uint8_t)base->nic->port,
                                      .qkey = queue->queue_key};
-    return ibv_modify_qp(device_qp(base), &attributes,
+    return device_modify(base, &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 }
 
@@ -49,12 +49,15 @@ int device_queue_pair_rights_to_init(struct nic_queue_pair *base)
         .port_num = (uint8_t)base->nic->port,
         .qp_access_flags = device_remote_access(to_device_queue_pair(base)),
     };
-    return ibv_modify_qp(device_qp(base), &attributes,
+    return device_modify(base, &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 int device_queue_pair_to_init(struct nic_queue_pair *base)
 {
+    if (to_device_queue_pair(base)->past_verbs) { /* of these, all are of reliable connections */
+        return device_queue_pair_rights_to_init(base);
+    }
     switch (device_qp(base)->qp_type) {
     case IBV_QPT_UD:
         return datagrams_to_init(base);
@@ -95,7 +98,7 @@ int device_queue_pair_to_send(struct nic_queue_pair *base, const struct nic_tran
         .rnr_retry = nic_rnr_retry(transport),
         .max_rd_atomic = nic_read_depth(transport, to_device_nic(base->nic)->read_depth_out),
     };
-    return ibv_modify_qp(device_qp(base), &attributes,
+    return device_modify(base, &attributes,
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }

@@ -19,6 +19,12 @@
 
 struct device_source; /* queue.h */
 
+struct device_queue_pair;
+struct device_nic;
+
+/* Tells of an event of a queue pair, or with IBV_EVENT_CQ_ERR of a completion queue of the nic. */
+typedef void device_trouble_told(void *argument, enum ibv_event_type type, uint32_t number);
+
 struct device_nic {
     struct nic base;
     /* In one line with what base ends with, which polls write, too. */
@@ -43,6 +49,13 @@ struct device_nic {
     _Atomic bool watched;       /* core/cm's thread takes the device's events */
     _Atomic bool says_last_wqe; /* it has said so once, of any queue pair: last_wqe.c */
     _Atomic uint32_t last_wqe_waits; /* for one of which it has not in time */
+    /* Of a driver that makes queues past the verbs: does for such a queue pair what ibv_modify_qp does for others. */
+    int (*modify)(struct device_queue_pair *queue_pair, struct ibv_qp_attr *attributes, int mask);
+    /* Their events come by a channel of their own; -1 and NULL = there is none. core/cm's thread waits for the descriptor, and takes the
+     * events one by one: `told` is called for those that core/cm has to tell of. Nothing is told of a queue pair once it is unmade. Returns
+     * false if there was no event. */
+    int trouble_fd;
+    bool (*take_trouble)(struct device_nic *nic, device_trouble_told *told, void *argument);
 };
 
 struct device_domain {
@@ -52,7 +65,7 @@ struct device_domain {
 
 struct device_queue_pair {
     struct nic_queue_pair base;
-    struct ibv_qp *qp;
+    struct ibv_qp *qp; /* NULL: not made, or past the verbs */
     uint32_t packet_sequence_number;
     _Atomic bool last_wqe_reached; /* it holds no receives of an SRQ any more: last_wqe.c */
     bool adopted;                  /* it is in by_number */
@@ -60,6 +73,7 @@ struct device_queue_pair {
     bool last_wqe_missed;          /* ... in vain */
     bool atomics;                  /* the peer may use them, on memory that has the right */
     struct nic_ece ece;            /* as in struct nic_address */
+    bool past_verbs;               /* it is made, and is no ibv_qp: device_nic.modify */
     uint32_t withheld; /* CRPC_ACCESS_REMOTE_*: what it may not do, whatever right the memory has */
 };
 
@@ -89,6 +103,20 @@ static inline struct ibv_context *device_context(const struct nic *nic)
 static inline struct ibv_qp *device_qp(const struct nic_queue_pair *queue_pair)
 {
     return container_of(queue_pair, const struct device_queue_pair, base)->qp;
+}
+
+static inline bool device_is_made(const struct device_queue_pair *queue_pair)
+{
+    return queue_pair->qp || queue_pair->past_verbs;
+}
+
+/* Changes its state, or its attributes. Returns an errno value. core/cm does so, too. */
+static inline int device_modify(struct nic_queue_pair *base, struct ibv_qp_attr *attributes,
+                                int mask)
+{
+    struct device_queue_pair *queue_pair = to_device_queue_pair(base);
+    return queue_pair->past_verbs ? to_device_nic(base->nic)->modify(queue_pair, attributes, mask)
+                                  : ibv_modify_qp(queue_pair->qp, attributes, mask);
 }
 
 /* Returns what the peer of a queue pair may do, as IBV_ACCESS_REMOTE_*. core/cm asks, too. */
@@ -174,6 +202,8 @@ int32_t device_queue_failed(const struct nic *nic, const char *kind, uint32_t de
 void device_queue_pair_begin(struct device_nic *nic, struct device_queue_pair *queue_pair,
                              void *owner, uint32_t depth);
 void device_queue_pair_made(struct device_queue_pair *queue_pair, struct ibv_qp *qp);
+/* The second of one that is made past the verbs, and takes receives of the nic's SRQ. */
+void device_queue_pair_made_past_verbs(struct device_queue_pair *queue_pair, uint32_t number);
 bool device_queue_pair_adopt(struct device_nic *nic, struct device_queue_pair *queue_pair);
 /* Does the same for the queue pair of a queue, which is its owner, in queues_by_number. Moves it to INIT:
  * it can have receives before it is connected. Events of the queue pair of a TM-SRQ's commands are for
@@ -204,13 +234,17 @@ static inline void device_watched(struct nic *nic, bool watched)
     atomic_store(&to_device_nic(nic)->watched, watched);
 }
 
+static inline void device_gave_last_wqe_back(struct device_queue_pair *queue_pair)
+{
+    atomic_store(&to_device_nic(queue_pair->base.nic)->says_last_wqe, true);
+    atomic_store(&queue_pair->last_wqe_reached, true);
+}
+
 /* For core/cm's thread, before it acknowledges IBV_EVENT_QP_LAST_WQE_REACHED of this queue pair. */
 static inline void device_last_wqe_reached(struct ibv_qp *qp)
 {
-    struct device_queue_pair *queue_pair = qp->qp_context;
-    if (queue_pair) { /* or it has the commands of a TM-SRQ */
-        atomic_store(&to_device_nic(queue_pair->base.nic)->says_last_wqe, true);
-        atomic_store(&queue_pair->last_wqe_reached, true);
+    if (qp->qp_context) { /* or it has the commands of a TM-SRQ */
+        device_gave_last_wqe_back(qp->qp_context);
     }
 }
 

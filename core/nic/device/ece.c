@@ -44,12 +44,12 @@ int device_ready_to_receive(struct device_queue_pair *queue_pair, struct nic_ece
 {
     const uint32_t wanted = nic_ece_common(queue_pair->ece, peer);
     const bool asked = wanted != 0 && set(queue_pair, wanted) == 0;
-    int os_error = ibv_modify_qp(queue_pair->qp, attributes, mask);
+    int os_error = device_modify(&queue_pair->base, attributes, mask);
     queue_pair->ece.options = asked && os_error == 0 ? in_force(queue_pair) : 0;
     bool refused = wanted != 0 && !asked;
     if (asked && may_be_options(os_error)) {
         set(queue_pair, 0);
-        os_error = ibv_modify_qp(queue_pair->qp, attributes, mask);
+        os_error = device_modify(&queue_pair->base, attributes, mask);
         refused = os_error == 0;
     }
     if (refused) {

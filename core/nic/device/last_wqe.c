@@ -23,8 +23,9 @@
 static bool may_hold_receives(const struct device_nic *nic,
                               const struct device_queue_pair *queue_pair)
 {
-    return queue_pair->qp->srq && queue_pair->base.peer_number != 0 &&
-           !nic_is(&nic->base.closing) && !nic_is(&nic->base.lost);
+    const bool shared = queue_pair->past_verbs || queue_pair->qp->srq;
+    return shared && queue_pair->base.peer_number != 0 && !nic_is(&nic->base.closing) &&
+           !nic_is(&nic->base.lost);
 }
 
 /* Whether somebody will tell. */

@@ -85,6 +85,7 @@ static void describe(struct device_nic *nic, const struct device_port *port,
     base->link_mbps = device_link_mbps(port->context, port->number, &port->attributes);
     base->system_image_guid = be64toh(port->device.sys_image_guid);
     base->event_fd = -1;
+    nic->trouble_fd = -1;
     base->network = options->network;
     base->network.partition_key = port->partition_key;
     base->partition_given = options->network.partition_key != 0;
@@ -294,6 +295,14 @@ void device_queue_pair_made(struct device_queue_pair *queue_pair, struct ibv_qp 
     qp->qp_context = queue_pair; /* core/cm tells of its events */
     device_renew_sequence_number(queue_pair);
     device_ece_offer(queue_pair);
+}
+
+void device_queue_pair_made_past_verbs(struct device_queue_pair *queue_pair, uint32_t number)
+{
+    queue_pair->base.number = number;
+    queue_pair->past_verbs = true;
+    queue_pair->ece = (struct nic_ece){0}; /* it offers nothing: verbs alone hand options over */
+    device_renew_sequence_number(queue_pair);
 }
 
 bool device_queue_pair_adopt(struct device_nic *nic, struct device_queue_pair *queue_pair)
