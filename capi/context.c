@@ -179,10 +179,19 @@ static bool compresses_receives(void)
     return wanted && strcmp(wanted, "1") == 0;
 }
 
+static bool wants_enhanced_layout(void)
+{
+    const char *wanted = getenv("COPYRPC_COMPRESSED_LAYOUT");
+    return wanted && strcmp(wanted, "enhanced") == 0;
+}
+
 void context_tell_left_out(struct crpc_context *context, const struct nic *nic)
 {
     if (nic->left_out[0]) {
         log_write(&context->log, CRPC_LOG_WARNING, "%s", nic->left_out);
+    }
+    if (nic->layout_missing[0]) {
+        log_write(&context->log, CRPC_LOG_WARNING, "%s", nic->layout_missing);
     }
 }
 
@@ -238,6 +247,7 @@ struct nic_options context_nic_options(const crpc_context_options *options, bool
                     .service_level = (uint8_t)options->service_level,
                     .partition_key = (uint16_t)options->partition_key},
         .compressed_receives = compresses_receives(),
+        .enhanced_layout = wants_enhanced_layout(),
         .completion_vector = options->completion_vector,
     };
 }

@@ -6,7 +6,7 @@
  *   TEST_ADDRESS6                  IPv6 address of the first, in brackets: [fd10:99::1]
  *   TEST_NAME                      a host name of the first: rail0
  *   TEST_DRIVER                    driver under test: verbs or mlx5
- *   TEST_COMPRESSION               1 = with compressed completions
+ *   TEST_COMPRESSION               1 = with compressed completions, 2 = with those of the enhanced layout
  *   TEST_INITIATORS                of contexts whose endpoints connect by DC; 0 = they connect by RC
  *   TEST_LINK                      what links the devices have: ethernet, or ib; as SIMNIC_LINK says by default
  *   TEST_LINK1_DOWN, TEST_LINK1_UP commands for the second rail's link; in the VM also TEST_LINK0_*
@@ -66,6 +66,9 @@ static inline int place_compresses(void)
 {
     return atoi(place_value("TEST_COMPRESSION", "0"));
 }
+
+/* What a test that says nothing of features asks for in the options of its contexts. */
+#define PLACE_FEATURES (place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0)
 
 /* On InfiniBand a path has a GRH only where it must, and IP addresses are no GIDs. */
 static inline int place_is_infiniband(void)

@@ -80,6 +80,8 @@ struct nic_options {
     struct nic_network network;
     /* With CRPC_FEATURE_CQE_COMPRESSION: completions of receives, too. mlx5/open.c says why that is another thing. */
     bool compressed_receives;
+    bool
+        enhanced_layout; /* likewise: in the enhanced layout, if the device has it. mlx5/devx.h says what that takes */
     /* Which of the device's completion vectors raises the events: n = vector n - 1, modulo how many there are; 0 = those of a process take
      * turns. */
     uint32_t completion_vector;
@@ -494,8 +496,9 @@ struct nic {
     uint64_t last_wqes_missed;
     struct log *
         log; /* of who has opened it, who sets it; NULL = none. It is for the thread that uses the nic */
-    bool automatic;     /* as in the options */
-    char left_out[800]; /* what is left out, and how to undo it, for the log; "" = nothing */
+    bool automatic;           /* as in the options */
+    char layout_missing[240]; /* why enhanced_layout was in vain, for the log; "" = it was not */
+    char left_out[800];       /* what is left out, and how to undo it, for the log; "" = nothing */
 };
 
 /* Of `lost` and `closing`. */

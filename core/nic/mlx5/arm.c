@@ -1,5 +1,7 @@
 /* arm.c: sleeping until a completion comes. */
-#include "nic/mlx5/mlx5.h"
+#include "nic/mlx5/devx.h"
+
+#include <errno.h>
 
 int mlx5_arm(struct nic *base)
 {
@@ -30,6 +32,7 @@ void mlx5_disarm(struct nic *base)
 {
     struct mlx5_nic *nic = to_mlx5_nic(base);
     struct ibv_cq *cq;
+    errno = 0;
     while ((cq = device_next_event(&nic->device)) != NULL) {
         bool send = cq == nic->send_cq;
         struct mlx5_source *source = send || cq == nic->receive_cq ? NULL : find_source(nic, cq);
@@ -40,5 +43,13 @@ void mlx5_disarm(struct nic *base)
         }
         completion_queue_event(send ? &nic->sends : &nic->receives);
         device_count_event(cq, send ? &nic->send_events_unacked : &nic->receive_events_unacked);
+        errno = 0;
+    }
+    const bool lost = errno == EIO; /* that channel's device is gone */
+    if (nic->devx) {
+        mlx5_devx_disarm(nic);
+        if (lost) {
+            mlx5_devx_lost(nic);
+        }
     }
 }

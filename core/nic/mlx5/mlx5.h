@@ -11,6 +11,7 @@
  *   receive_queue.h     SRQ
  *   ../tracking.h       finds what was posted for a CQE
  *
+ * devx.h has what is made past the verbs: completion queues with the enhanced layout, and their queue pairs.
  * dynamic.c and dynamic_post.c are dynamic queue pairs and the DCIs that they share (../initiators.h).
  * queue.c, queue_post.c, queue_poll.c, queue_tags.c and target.c are the queues of nic/queue.h.
  */
@@ -29,6 +30,8 @@
  * carries. */
 #define MLX5_INLINE_BYTES 220u
 
+struct mlx5_devx; /* devx.h */
+
 struct mlx5_doorbell {
     struct doorbell doorbell;
     struct mlx5_doorbell *next;
@@ -41,6 +44,7 @@ struct mlx5_nic {
     struct completion_queue sends __attribute__((aligned(CACHE_LINE_BYTES)));
     struct receive_queue receive_queue __attribute__((aligned(CACHE_LINE_BYTES)));
     struct mlx5_doorbell *doorbells;
+    struct mlx5_devx *devx; /* NULL = completion queues and queue pairs are of the verbs: */
     struct ibv_cq *receive_cq;
     struct ibv_cq *send_cq;
     struct ibv_cq *spare_cq; /* see queue_pair.c */

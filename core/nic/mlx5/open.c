@@ -1,9 +1,11 @@
 /* open.c: makes the queues of a nic and finds out where they lie; takes them down again. */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "nic/device/left_out.h"
-#include "nic/mlx5/mlx5.h"
+#include "nic/mlx5/devx.h"
 
 static bool is_mlx5(struct ibv_device *device)
 {
@@ -107,11 +109,40 @@ static int32_t create_receive_queue(struct mlx5_nic *nic, crpc_error *error)
     return CRPC_OK;
 }
 
+static bool wants_compression(const struct mlx5_nic *nic, const struct nic_options *options)
+{
+    return (options->features & CRPC_FEATURE_CQE_COMPRESSION) &&
+           !(nic->device.left_out & LEFT_OUT_CQE_COMPRESSION);
+}
+
+/* Completion queues in the enhanced layout, and queue pairs that complete to them, are made by DevX (devx.h). Who asks for that and cannot
+ * have it hears why, and has what everybody has. Initiators and DCTs are of the verbs, and so are their completion queues. */
+static void try_devx(struct mlx5_nic *nic, const struct nic_options *options, struct ibv_qp *probe,
+                     uint32_t push_bytes)
+{
+    struct nic *base = &nic->device.base;
+    const char *what = "queue pairs other than those of DC";
+    errno = EOPNOTSUPP;
+    if (!options->enhanced_layout || !wants_compression(nic, options)) {
+        return;
+    }
+    if (options->initiators == 0 && mlx5_devx_open(nic, options, probe, push_bytes, &what)) {
+        base->features |= CRPC_FEATURE_CQE_COMPRESSION;
+        base->features &= nic->devx->push_bytes ? ~0u : ~CRPC_FEATURE_BLUEFLAME;
+        return;
+    }
+    snprintf(base->layout_missing, sizeof(base->layout_missing),
+             "%s: completions are not compressed in the enhanced layout, but as without "
+             "COPYRPC_COMPRESSED_LAYOUT: %s: %s",
+             base->device, what, strerror(errno));
+}
+
 /* How much payload a WQE carries, how much libmlx5 counts for it, and whether it can be pushed, is only known of a
  * queue pair. */
-static int32_t probe_queue_pair(struct mlx5_nic *nic, uint32_t inline_bytes, crpc_error *error)
+static int32_t probe_queue_pair(struct mlx5_nic *nic, const struct nic_options *options,
+                                crpc_error *error)
 {
-    const uint32_t wanted = inline_bytes ? inline_bytes : MLX5_INLINE_BYTES;
+    const uint32_t wanted = options->inline_bytes ? options->inline_bytes : MLX5_INLINE_BYTES;
     struct ibv_qp_init_attr granted;
     struct ibv_qp *qp =
         mlx5_qp_create(nic, NULL, nic->device.base.send_depth + 1, wanted, &granted);
@@ -131,6 +162,7 @@ static int32_t probe_queue_pair(struct mlx5_nic *nic, uint32_t inline_bytes, crp
     }
     nic->library_wqe_bytes = found.sq.wqe_cnt * WQE_BLOCK_BYTES / granted.cap.max_send_wr;
     nic->device.base.inline_bytes_max = (uint32_t)minimum(granted.cap.max_inline_data, wanted);
+    try_devx(nic, options, qp, mlx5_push_bytes(nic, &found));
     mlx5_qp_destroy(nic, qp);
     return CRPC_OK;
 }
@@ -143,9 +175,7 @@ static int32_t create_completion_queues(struct mlx5_nic *nic, const struct nic_o
                                         crpc_error *error)
 {
     const struct nic *base = &nic->device.base;
-    const bool compressed = (options->features & CRPC_FEATURE_CQE_COMPRESSION) &&
-                            !(nic->device.left_out & LEFT_OUT_CQE_COMPRESSION) &&
-                            can_compress(nic->device.context);
+    const bool compressed = wants_compression(nic, options) && can_compress(nic->device.context);
     int32_t status = create_completion_queue(
         nic, base->receive_depth, compressed && options->compressed_receives, &nic->receive_cq,
         &nic->receives, "receive completion", error);
@@ -166,10 +196,7 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
 {
     struct nic *base = &device->base;
     struct mlx5_nic *nic = to_mlx5_nic(base);
-    int32_t status = create_completion_queues(nic, options, error);
-    if (status == CRPC_OK) {
-        status = create_receive_queue(nic, error);
-    }
+    int32_t status = create_receive_queue(nic, error);
     if (status != CRPC_OK) {
         return status;
     }
@@ -177,8 +204,11 @@ static int32_t create_queues(struct device_nic *device, const struct nic_options
     if (!nic->spare_cq) {
         return device_queue_failed(base, "completion", 1, error);
     }
-    base->send_completion_depth = (uint32_t)nic->send_cq->cqe;
-    status = probe_queue_pair(nic, options->inline_bytes, error);
+    status = probe_queue_pair(nic, options, error);
+    if (status == CRPC_OK && !nic->devx) {
+        status = create_completion_queues(nic, options, error);
+    }
+    base->send_completion_depth = nic->sends.mask;
     if (status == CRPC_OK && options->initiators > 0) {
         status = mlx5_initiators_make(nic, options, error);
     }
@@ -218,6 +248,7 @@ void mlx5_close(struct nic *base)
     if (nic->receive_cq) {
         device_destroy_cq(nic->receive_cq, nic->receive_events_unacked);
     }
+    mlx5_devx_close(nic);
     if (nic->spare_cq) {
         ibv_destroy_cq(nic->spare_cq);
     }

@@ -168,16 +168,15 @@ poll_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t ca
 /* Receives first: what a peer wrote before it went away is seen before the error that its going
  * causes. An eighth is kept for sends, so that a flood of receives does not starve them; what they
  * leave of it goes to receives again, so that fewer than capacity means that there are no more. */
-static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic *nic,
-                                                                struct nic_completion *completions,
-                                                                uint32_t capacity,
-                                                                enum completion_layout layout)
+static inline __attribute__((always_inline)) uint32_t
+poll_both(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity,
+          enum completion_layout layout, enum completion_layout of_sends)
 {
     const bool sending = nic->device.send_outstanding != 0;
     const uint32_t share = sending ? capacity - capacity / 8 : capacity;
     const uint32_t receives = poll_receives(nic, completions, share, layout);
     uint32_t count = receives;
-    if (sending && unlikely(completion_queue_ready(&nic->sends, layout))) {
+    if (sending && unlikely(completion_queue_ready(&nic->sends, of_sends))) {
         count += poll_sends(nic, completions + count, capacity - count);
     }
     if (unlikely(receives == share && count < capacity)) {
@@ -190,13 +189,26 @@ static inline __attribute__((always_inline)) uint32_t poll_both(struct mlx5_nic 
 static __attribute__((noinline)) uint32_t
 poll_plain(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
 {
-    return poll_both(nic, completions, capacity, COMPLETION_PLAIN);
+    return poll_both(nic, completions, capacity, COMPLETION_PLAIN, COMPLETION_PLAIN);
 }
 
 static __attribute__((noinline)) uint32_t
 poll_compressed(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
 {
-    return poll_both(nic, completions, capacity, COMPLETION_COMPRESSED);
+    return poll_both(nic, completions, capacity, COMPLETION_COMPRESSED, COMPLETION_COMPRESSED);
+}
+
+static __attribute__((noinline)) uint32_t
+poll_enhanced(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
+{
+    return poll_both(nic, completions, capacity, COMPLETION_ENHANCED, COMPLETION_ENHANCED);
+}
+
+/* Receives are not compressed, as in most of what asks for the enhanced layout. */
+static __attribute__((noinline)) uint32_t
+poll_enhanced_sends(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
+{
+    return poll_both(nic, completions, capacity, COMPLETION_COMPRESSED, COMPLETION_ENHANCED);
 }
 
 /* There is a receive. Takes it if it is as most are, and alone: so a lone call comes, which takes some 50 instructions less
@@ -233,10 +245,30 @@ static inline bool take_lone(struct mlx5_nic *nic, struct nic_completion *comple
     return true;
 }
 
-static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_layout layout)
+static inline bool nothing_to_poll(const struct mlx5_nic *nic, enum completion_layout layout,
+                                   enum completion_layout of_sends)
 {
     return !completion_queue_ready(&nic->receives, layout) &&
-           (nic->device.send_outstanding == 0 || !completion_queue_ready(&nic->sends, layout));
+           (nic->device.send_outstanding == 0 || !completion_queue_ready(&nic->sends, of_sends));
+}
+
+/* In a function of its own, so that who has none pays nothing for it. */
+static __attribute__((noinline)) uint32_t
+poll_any_compressed(struct mlx5_nic *nic, struct nic_completion *completions, uint32_t capacity)
+{
+    if (nic->sends.layout == COMPLETION_COMPRESSED) {
+        return nothing_to_poll(nic, COMPLETION_COMPRESSED, COMPLETION_COMPRESSED)
+                   ? 0
+                   : poll_compressed(nic, completions, capacity);
+    }
+    if (nic->receives.layout == COMPLETION_ENHANCED) {
+        return nothing_to_poll(nic, COMPLETION_ENHANCED, COMPLETION_ENHANCED)
+                   ? 0
+                   : poll_enhanced(nic, completions, capacity);
+    }
+    return nothing_to_poll(nic, COMPLETION_COMPRESSED, COMPLETION_ENHANCED)
+               ? 0
+               : poll_enhanced_sends(nic, completions, capacity);
 }
 
 /* Who waits in a loop finds nothing nearly always. That needs no frame, and so no more than a look. */
@@ -254,7 +286,5 @@ uint32_t mlx5_poll(struct nic *base, struct nic_completion *completions, uint32_
         }
         return poll_plain(nic, completions, capacity);
     }
-    return nothing_to_poll(nic, COMPLETION_COMPRESSED)
-               ? 0
-               : poll_compressed(nic, completions, capacity);
+    return poll_any_compressed(nic, completions, capacity);
 }

@@ -13,14 +13,14 @@
 #include "base/lines.h"
 #include "base/sparse.h"
 #include "nic/device/left_out.h"
-#include "nic/mlx5/mlx5.h"
+#include "nic/mlx5/devx.h"
 
 struct ibv_qp *mlx5_qp_create(struct mlx5_nic *nic, struct nic_domain *domain, uint32_t send_wqes,
                               uint32_t inline_bytes, struct ibv_qp_init_attr *granted)
 {
     *granted = (struct ibv_qp_init_attr){
-        .send_cq = nic->send_cq,
-        .recv_cq = nic->receive_cq,
+        .send_cq = nic->send_cq ? nic->send_cq : nic->spare_cq, /* to look at, as in open.c */
+        .recv_cq = nic->receive_cq ? nic->receive_cq : nic->spare_cq,
         .srq = nic->srq,
         .cap = {.max_send_wr = send_wqes,
                 .max_send_sge = nic->device.base.pieces_max,
@@ -97,15 +97,25 @@ static uint32_t blocks_for(uint32_t of_one, uint32_t depth)
     return of_one * (depth + 1);
 }
 
+static uint32_t ring_blocks(const struct nic *nic, uint32_t depth)
+{
+    return power_of_two_at_least(blocks_for(blocks_of_one(nic), depth));
+}
+
 /* libmlx5 makes the bytes of what it is asked for a power of two. But in each WQE of a reliable connection it counts
  * what binds a window by way of a memory key, which makes a WQE with as much payload nearly twice as long as any
  * that is posted here. So fewer are asked for: those that have room where ours have. */
 static uint32_t library_wqes(const struct mlx5_nic *nic, uint32_t depth)
 {
-    const uint32_t bytes =
-        power_of_two_at_least(blocks_for(blocks_of_one(&nic->device.base), depth)) *
-        WQE_BLOCK_BYTES;
-    return bytes / nic->library_wqe_bytes;
+    return ring_blocks(&nic->device.base, depth) * WQE_BLOCK_BYTES / nic->library_wqe_bytes;
+}
+
+static int make_tracking(struct mlx5_queue_pair *queue_pair)
+{
+    const uint32_t blocks = queue_pair->queue.mask + 1;
+    queue_pair->tracking = (struct tracking){
+        .entries = sparse_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
+    return queue_pair->tracking.entries ? 0 : ENOMEM;
 }
 
 /* From libmlx5. */
@@ -129,9 +139,7 @@ int mlx5_find_send_queue(struct ibv_qp *qp, uint32_t blocks_of_one, uint32_t dep
                                             .record = &found.dbrec[MLX5_SND_DBR]};
     queue_pair->push_register = found.bf.reg;
     queue_pair->push_bytes = found.bf.size;
-    queue_pair->tracking = (struct tracking){
-        .entries = sparse_alloc(blocks, sizeof(*queue_pair->tracking.entries)), .mask = blocks - 1};
-    return queue_pair->tracking.entries ? 0 : ENOMEM;
+    return make_tracking(queue_pair);
 }
 
 int mlx5_find_doorbell(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair)
@@ -159,6 +167,7 @@ void mlx5_queue_pair_dismantle(struct mlx5_nic *nic, struct mlx5_queue_pair *que
     if (qp) {
         mlx5_qp_destroy(nic, qp);
     }
+    mlx5_devx_queue_pair_unmake(nic, queue_pair);
     mlx5_doorbell_give(nic, queue_pair->queue.doorbell);
     sparse_free(queue_pair->tracking.entries, queue_pair->tracking.mask + 1,
                 sizeof(*queue_pair->tracking.entries));
@@ -177,13 +186,18 @@ int32_t mlx5_queue_pair_begin(struct nic *base, void *owner, uint32_t depth, uin
     return CRPC_OK;
 }
 
-/* libmlx5 makes queue pairs in several threads at once. It has one doorbell register for several, of which each has a
- * part: who knows which of ours do is `adopt`. */
-int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
-                             crpc_error *error)
+static int make_by_devx(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
+                        struct nic_domain *domain)
 {
-    struct mlx5_nic *nic = to_mlx5_nic(base->nic);
-    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    const uint32_t blocks = ring_blocks(&nic->device.base, queue_pair->device.base.depth);
+    int os_error = mlx5_devx_queue_pair_make(nic, queue_pair, domain, blocks);
+    return os_error ? os_error : make_tracking(queue_pair);
+}
+
+static int make_by_verbs(struct mlx5_nic *nic, struct mlx5_queue_pair *queue_pair,
+                         struct nic_domain *domain)
+{
+    const struct nic_queue_pair *base = &queue_pair->device.base;
     struct ibv_qp_init_attr granted;
     struct ibv_qp *qp = mlx5_qp_create(nic, domain, library_wqes(nic, base->depth),
                                        base->nic->inline_bytes_max, &granted);
@@ -192,6 +206,18 @@ int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *dom
         device_queue_pair_made(&queue_pair->device, qp);
         os_error = mlx5_find_send_queue(qp, blocks_of_one(base->nic), base->depth, queue_pair);
     }
+    return os_error;
+}
+
+/* libmlx5 makes queue pairs in several threads at once. It has one doorbell register for several, of which each has a
+ * part: who knows which of ours do is `adopt`. */
+int32_t mlx5_queue_pair_make(struct nic_queue_pair *base, struct nic_domain *domain,
+                             crpc_error *error)
+{
+    struct mlx5_nic *nic = to_mlx5_nic(base->nic);
+    struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
+    int os_error =
+        nic->devx ? make_by_devx(nic, queue_pair, domain) : make_by_verbs(nic, queue_pair, domain);
     return os_error ? device_blame(error, os_error, 0, base->nic->device, "create a queue pair")
                     : CRPC_OK;
 }
@@ -229,7 +255,7 @@ void mlx5_queue_pair_fail(struct nic_queue_pair *base)
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
     base->failed = true;
     base->place = NULL;
-    ibv_modify_qp(device_qp(base), &attributes, IBV_QP_STATE);
+    device_modify(base, &attributes, IBV_QP_STATE);
     /* What was posted but not rung is promised a flush like everything else. */
     mlx5_ring_doorbell(base);
 }
@@ -247,9 +273,10 @@ void mlx5_queue_pair_unmake(struct nic_queue_pair *base)
         mlx5_qp_destroy(to_mlx5_nic(base->nic), queue_pair->qp);
         queue_pair->qp = NULL;
     }
+    mlx5_devx_queue_pair_unmake(to_mlx5_nic(base->nic), to_mlx5_queue_pair(base));
 }
 
-/* Once ibv_destroy_qp has returned no entry of the queue pair appears any more, so what is there
+/* Once it is unmade no entry of the queue pair appears any more, so what is there
  * then is all there will ever be. */
 void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
 {
@@ -257,7 +284,7 @@ void mlx5_queue_pair_destroy(struct nic_queue_pair *base)
     struct mlx5_queue_pair *queue_pair = to_mlx5_queue_pair(base);
     const uint32_t number = base->number;
     const bool adopted = queue_pair->device.adopted;
-    if (adopted && queue_pair->device.qp) {
+    if (adopted && device_is_made(&queue_pair->device)) {
         mlx5_queue_pair_fail(base);
         device_queue_pair_settle(base);
     }

@@ -25,6 +25,7 @@ void pair_choose(struct nic_options *options)
     snprintf(options->device, sizeof(options->device), "%s", place_device(0));
     options->features = place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0;
     options->compressed_receives = place_compresses();
+    options->enhanced_layout = place_compresses() > 1;
 }
 
 void pair_pass(uint32_t microseconds)

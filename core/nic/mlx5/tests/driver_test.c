@@ -23,6 +23,22 @@
 #include "place.h"
 
 static bool compress_receives = true;
+static bool enhanced;
+
+/* Fixtures of tests with the enhanced layout, whose queues are made by DevX. */
+static int enhance(void **state)
+{
+    (void)state;
+    enhanced = true;
+    return 0;
+}
+
+static int as_usual(void **state)
+{
+    (void)state;
+    enhanced = false;
+    return 0;
+}
 
 static void open_pair(struct pair *pair, uint32_t features)
 {
@@ -31,9 +47,14 @@ static void open_pair(struct pair *pair, uint32_t features)
         options.features = features;
         options.compressed_receives = compress_receives;
     }
+    if (enhanced) {
+        options.features = CRPC_FEATURE_CQE_COMPRESSION;
+        options.enhanced_layout = true;
+    }
     struct pair *opened = pair_open(&options);
     *pair = *opened;
     free(opened);
+    assert_int_equal(to_mlx5_nic(pair->far.nic)->sends.layout == COMPLETION_ENHANCED, enhanced);
 }
 
 static void close_pair(const struct pair *pair)
@@ -429,16 +450,21 @@ static void test_no_compression(void **state)
     close_pair(&pair);
 }
 
+#define ENHANCED(test) cmocka_unit_test_setup_teardown(test, enhance, as_usual)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_features),          cmocka_unit_test(test_no_compression),
         cmocka_unit_test(test_compressed),        cmocka_unit_test(test_compressed_destroy),
         cmocka_unit_test(test_compressed_sends),  cmocka_unit_test(test_size_not_compressed),
-        cmocka_unit_test(test_arm_after_destroy), cmocka_unit_test(test_arm_race),
+        cmocka_unit_test(test_arm_after_destroy), ENHANCED(test_compressed),
+        ENHANCED(test_compressed_destroy),        ENHANCED(test_compressed_sends),
+        ENHANCED(test_arm_after_destroy),         ENHANCED(test_arm_race),
+        cmocka_unit_test(test_arm_race),
     };
     /* Arming by itself takes long, and has nothing to do with BlueFlame. */
-    size_t count = sizeof(tests) / sizeof(tests[0]) - (getenv("MLX5_SHUT_UP_BF") ? 1 : 0);
+    size_t count = sizeof(tests) / sizeof(tests[0]) - (getenv("MLX5_SHUT_UP_BF") ? 2 : 0);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }
