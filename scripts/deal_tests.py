@@ -7,10 +7,10 @@ A whole run has no time for all tests in all builds. So they are dealt, and TURN
 that is dealt; ./dev hunt runs all of it. What no rule names is in both parts of each run: so are all unit tests.
 
 - The build is clang or thread.
-- Tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5 compressed"; those
-  of endpoints have "..., DC", too. So is conformance, and Go's tests have a member for each way to compile them. Of a family with a long
-  member (suites `slow` and `long`), one runs, in the builds that it is for by turns. Of another, two do: every second time one of them,
-  or both if there are four, with sanitizers instead of gcc.
+- Tests on simnic are a family with a member for each driver: "functional call on simnic, mlx5", "..., verbs", "..., mlx5 compressed",
+  "..., mlx5 enhanced"; those of endpoints have "..., DC", too. So is conformance, and Go's tests have a member for each way to compile
+  them. Of a family with a long member (suites `slow` and `long`), one runs, in the builds that it is for by turns. Of another, two do: every
+  second time one of them, or both if there are four or five, with sanitizers instead of gcc.
 - Half of the other tests on simnic run with gcc, and the other half with sanitizers.
 - Of the other long tests, a third of each kind run, with gcc: of those that count instructions, say, or of the simulations' mutations.
 - Of the tests in the VM, which emulates a machine, a third run with gcc, and of the long ones a sixth; with sanitizers, a third of those
@@ -22,7 +22,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-DRIVERS = ("mlx5", "verbs", "mlx5 compressed", "DC")
+DRIVERS = ("mlx5", "verbs", "mlx5 compressed", "mlx5 enhanced", "DC")
 VARIANTS = {"simnic": DRIVERS, "conformance": DRIVERS, "bindings": ("plain", "checked")}  # by the suite of the family
 SHORT_MEMBERS = 2  # of a family without a long one, which run
 SANITIZED_TURNS = 3  # of six
@@ -78,10 +78,11 @@ def deal_family(family: str, members: list[Test], sanitizable: set[str], turn: i
         runs: list[tuple[list[str], list[str]]] = [([test.name], []) for test in members]
         runs += [([], [test.name]) for test in members if not test.is_long and test.name in sanitizable]
         return runs[place % len(runs)]
-    names = [members[(place // 2 + which) % len(members)].name for which in range(SHORT_MEMBERS)]
+    step = -(-len(members) // SANITIZED_TURNS)
+    names = [members[(place // 2 * step + which) % len(members)].name for which in range(SHORT_MEMBERS)]
     if place % 2:
         return names, []
-    sanitized = [name for name in names[: -(-len(members) // SANITIZED_TURNS)] if name in sanitizable]
+    sanitized = [name for name in names[:step] if name in sanitizable]
     return [name for name in names if name not in sanitized], sanitized
 
 

@@ -7,7 +7,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 from deal_tests import Test, deal, deal_quick, other_build  # noqa: E402
 from layers import report  # noqa: E402
 
-DRIVERS = ("mlx5", "verbs", "mlx5 compressed", "DC")
+DRIVERS = ("mlx5", "verbs", "mlx5 compressed", "mlx5 enhanced", "DC")
 
 
 def family(name, *long):
@@ -22,6 +22,7 @@ TESTS = [
     *(Test(f"alone {number}", {"simnic"}) for number in (1, 2, 3)),
     Test("alone, natively", {"simnic"}),
     Test("alone with gcc", {"simnic"}),
+    *family("five", SHORT, SHORT, SHORT, SHORT, SHORT),
     *family("four", SHORT, SHORT, SHORT, SHORT),
     *family("three", SHORT, SHORT, SHORT),
     *family("two", SHORT, SHORT),
@@ -29,6 +30,7 @@ TESTS = [
     *family("one of two is long", SHORT, LONG),
     *family("two of three are long", SHORT, LONG, SLOW),
     *family("three of four are long", SHORT, LONG, LONG, LONG),
+    *family("four of five are long", SHORT, LONG, LONG, LONG, LONG),
     *family("all are long", LONG, SLOW),
     Test("modes, plain", {"bindings"}),
     Test("modes, checked", {"bindings", "slow"}),
@@ -104,11 +106,12 @@ CHECKS = [
     ("each unit test runs each time with gcc, and with sanitizers",
      in_each(0, "unit", "unit with gcc", "no family, mlx5", "no family, verbs") and in_each(1, "unit")),
     ("each turn has some of each family", all(any(of(name)[turn]) for name in FAMILIES for turn in range(len(TURNS)))),
-    ("of four drivers, two run, of three, two, and of two, both", all(run(name, 2) for name in ("four", "three", "two", "two with gcc"))),
+    ("of five drivers, two run, and of four, three and two", all(run(name, 2) for name in ("five", "four", "three", "two", "two with gcc"))),
     ("every second time, one of them with sanitizers", sanitized_every_second_time("three") and sanitized_every_second_time("two")),
-    ("of four, both, or they would not all come within six turns", sanitized_every_second_time("four", 2)),
+    ("of four and of five, both, or they would not all come within six turns",
+     sanitized_every_second_time("four", 2) and sanitized_every_second_time("five", 2)),
     ("if some are long, one runs",
-     all(run(name, 1) for name in ("one of two is long", "two of three are long", "three of four are long", "all are long"))),
+     all(run(name, 1) for name in ("one of two is long", "two of three are long", "three of four are long", "four of five are long", "all are long"))),
     ("one of two ways to compile, too", run("modes", 1)),
     ("what is alone on simnic runs each time, half of it with sanitizers",
      in_one_build(ALONE) and shares(ALONE, 0, 2) and shares(ALONE, 1, 2)),

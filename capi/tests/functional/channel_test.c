@@ -346,6 +346,40 @@ RUN(the_lesser_of_both_sides_counts, 6)
 RUN(a_rail_that_one_side_lacks, 7)
 RUN(channels_and_endpoints_in_one_context, 8)
 
+/* The sums of all queue pairs that there have been, as simnic counts them: blocks of compressed completions, and of these, arrays of the
+ * enhanced layout. */
+static void count_compressed(uint64_t *blocks, uint64_t *arrays)
+{
+    char line[512];
+    bool sum = false;
+    snprintf(line, sizeof(line), "'%s' ctl stats --json", getenv("TEST_SIMNIC"));
+    FILE *output = popen(line, "r");
+    EXPECT(output, "simnic ctl stats");
+    while (fgets(line, sizeof(line), output)) {
+        const char *value = strstr(line, "\": ");
+        sum = (sum || strstr(line, "\"sum\": ")) && !strchr(line, '}');
+        if (sum && strstr(line, "\"compressed_blocks\"")) {
+            *blocks += strtoull(value + 3, NULL, 10);
+        } else if (sum && strstr(line, "\"compressed_arrays\"")) {
+            *arrays += strtoull(value + 3, NULL, 10);
+        }
+    }
+    EXPECT_EQUAL(pclose(output), 0);
+}
+
+/* At the end: what the devices have seen of all that went before. Bursts have completions that are alike. */
+static void completions_are_compressed_as_was_asked_for(void **state)
+{
+    uint64_t blocks = 0, arrays = 0;
+    (void)state;
+    if (!getenv("TEST_SIMNIC")) {
+        skip();
+    }
+    count_compressed(&blocks, &arrays);
+    assert_int_equal(blocks > 0, place_compresses() > 0);
+    assert_int_equal(arrays, place_compresses() > 1 ? blocks : 0); /* of one layout */
+}
+
 int main(void)
 {
     signals_as_usual();
@@ -361,6 +395,7 @@ int main(void)
         {"a rail that one side lacks", a_rail_that_one_side_lacks_test, 0, 0, 0},
         {"channels and endpoints in one context", channels_and_endpoints_in_one_context_test, 0, 0,
          0},
+        cmocka_unit_test(completions_are_compressed_as_was_asked_for),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,7 @@ void client_open(struct client *client)
     crpc_error error = {.struct_size = sizeof(error)};
     memset(client, 0, sizeof(*client));
     const crpc_context_options options = {.struct_size = sizeof(options),
-                                          .features =
-                                              place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
+                                          .features = PLACE_FEATURES,
                                           .initiators = place_initiators()};
     int32_t status = crpc_context_open(&options, &client->context, &error);
     if (status != CRPC_OK) {

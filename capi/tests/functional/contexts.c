@@ -16,8 +16,10 @@
 crpc_context *contexts_open(uint32_t flags)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {
-        .struct_size = sizeof(options), .flags = flags, .initiators = place_initiators()};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .features = PLACE_FEATURES,
+                                    .flags = flags,
+                                    .initiators = place_initiators()};
     crpc_context *context;
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     if (crpc_context_open(&options, &context, &error) != CRPC_OK) {

@@ -371,8 +371,10 @@ static void a_context_without_room_refuses_it(void **state)
     (void)state;
     struct front front = open_front(&channels);
     crpc_context *calling = contexts_open(channels.context_flags);
-    crpc_context_options options = {
-        .struct_size = sizeof(options), .flags = channels.context_flags, .channels_max = 1};
+    crpc_context_options options = {.struct_size = sizeof(options),
+                                    .features = PLACE_FEATURES,
+                                    .flags = channels.context_flags,
+                                    .channels_max = 1};
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_completion unused;
     uint64_t caller;

@@ -96,6 +96,7 @@ static void open_both(void **state)
     crpc_listener_info info = {.struct_size = sizeof(info)};
     crpc_listener_options options = {.struct_size = sizeof(options)};
     crpc_context_options context = {.struct_size = sizeof(context),
+                                    .features = PLACE_FEATURES,
                                     .initiators = place_initiators()};
     kind = *state;
     options.flags = kind->listener_flags;

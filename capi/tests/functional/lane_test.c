@@ -57,7 +57,7 @@ static crpc_completion await(struct side *side, uint8_t kind)
 static void open_side(struct side *side)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options)};
+    crpc_context_options options = {.struct_size = sizeof(options), .features = PLACE_FEATURES};
     memset(side, 0, sizeof(*side));
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));
     side->memory = aligned_alloc(4096, BYTES);

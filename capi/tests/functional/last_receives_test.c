@@ -38,6 +38,7 @@ static int open_both(void **state)
     const uint32_t flags = *state ? CRPC_CONTEXT_QUEUES : 0;
     crpc_error error = {.struct_size = sizeof(error)};
     crpc_context_options options = {.struct_size = sizeof(options),
+                                    .features = PLACE_FEATURES,
                                     .flags = flags,
                                     .endpoints_max = 8,
                                     .log_level = CRPC_LOG_WARNING,

@@ -218,6 +218,7 @@ static void connect_ends(enum kind kind)
 static void open_both(void)
 {
     crpc_context_options options = {.struct_size = sizeof(options),
+                                    .features = PLACE_FEATURES,
                                     .flags = CRPC_CONTEXT_RAILS | CRPC_CONTEXT_QUEUES,
                                     .initiators = place_initiators()};
     snprintf(options.device, sizeof(options.device), "%s", place_device(0));

@@ -213,8 +213,7 @@ static void serve_until_stopped(const char *host, int ready)
     crpc_listener_info info = {.struct_size = sizeof(info)};
     char address[128];
     const crpc_context_options options = {.struct_size = sizeof(options),
-                                          .features =
-                                              place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0,
+                                          .features = PLACE_FEATURES,
                                           .initiators = place_initiators()};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, on_signal);

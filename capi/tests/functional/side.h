@@ -134,6 +134,8 @@ struct place_counters {
     uint64_t packets;
     uint64_t send_wqes;
     uint64_t receive_wqes;
+    uint64_t compressed_blocks,
+        compressed_arrays; /* of simnic alone; arrays: of these, those of the enhanced layout */
 };
 struct place_counters place_counters(uint32_t rail);
 

@@ -75,8 +75,10 @@ static char address[64];
 static void open_context(uint32_t flags)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    const crpc_context_options options = {
-        .struct_size = sizeof(options), .flags = flags, .initiators = place_initiators()};
+    const crpc_context_options options = {.struct_size = sizeof(options),
+                                          .features = PLACE_FEATURES,
+                                          .flags = flags,
+                                          .initiators = place_initiators()};
     MUST(crpc_context_open(&options, &context, &error) == CRPC_OK, "%s", error.message);
 }
 

@@ -109,7 +109,7 @@ static void pump(struct end *end)
 static void open_end(struct end *end, const char *device)
 {
     crpc_error error = {.struct_size = sizeof(error)};
-    crpc_context_options options = {.struct_size = sizeof(options)};
+    crpc_context_options options = {.struct_size = sizeof(options), .features = PLACE_FEATURES};
     snprintf(options.device, sizeof(options.device), "%s", device);
     *end = (struct end){0};
     if (crpc_context_open(&options, &end->context, &error) != CRPC_OK) {
@@ -215,7 +215,7 @@ static void test_a_new_context_works_when_it_is_back(void **state)
         UNTIL(client.disconnected == 1 && server.disconnected == 1);
         crpc_context *none = NULL;
         crpc_error error = {.struct_size = sizeof(error)};
-        crpc_context_options options = {.struct_size = sizeof(options)};
+        crpc_context_options options = {.struct_size = sizeof(options), .features = PLACE_FEATURES};
         snprintf(options.device, sizeof(options.device), "%s", getenv("TEST_DEVICE1"));
         assert_int_equal(crpc_context_open(&options, &none, &error), CRPC_E_NO_DEVICE);
         set_fault("none");

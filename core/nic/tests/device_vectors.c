@@ -58,6 +58,18 @@ struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context,
     return function(context, attributes, direct);
 }
 
+/* Of completion queues that are made by DevX. */
+int mlx5dv_devx_query_eqn(struct ibv_context *context, uint32_t vector, uint32_t *event_queue)
+{
+    int (*function)(struct ibv_context *, uint32_t, uint32_t *);
+    void *found = library_function("mlx5dv_devx_query_eqn");
+    memcpy(&function, &found, sizeof(function));
+    if (made_count < MADE_MAX) {
+        made[made_count++] = (int)vector;
+    }
+    return function(context, vector, event_queue);
+}
+
 /* Opens a nic with this option, and a queue, whose completion queue is another. Returns the vector of all. */
 static uint32_t open_one(uint32_t option, uint32_t *vectors)
 {

@@ -129,6 +129,7 @@ static void test_open(void **state)
     assert_int_equal(nic->features,
                      (direct ? CRPC_FEATURE_BLUEFLAME : 0) |
                          (direct && place_compresses() ? CRPC_FEATURE_CQE_COMPRESSION : 0));
+    assert_int_equal(to_device_nic(nic)->trouble_fd >= 0, place_compresses() > 1);
     assert_true(nic->event_fd >= 0);
     nic->operations->close(nic);
 
@@ -229,20 +230,34 @@ static void test_dmabuf(void **state)
     assert_null(memory.driver);
 }
 
-/* No peer of ours uses SEND; one that does is no peer of ours. */
+/* No peer of ours uses SEND; one that does is no peer of ours. It sends by libibverbs, which queue pairs that are made by DevX are
+ * none of. */
 static void test_stray_send(void **state)
 {
     struct pair *pair = *state;
+    static const struct nic_transport transport = {.retry_timeout = 14, .retry_count = 7};
+    struct nic_options options = pair_options();
     struct ibv_send_wr send = {.opcode = IBV_WR_SEND};
     struct ibv_send_wr *bad;
+    struct nic_queue_pair *stranger, *receiver;
+    options.enhanced_layout = false;
+    struct nic *nic = pair_open_nic(&options);
+    assert_int_equal(nic_queue_pair_create(nic, NULL, NULL, PAIR_RECEIVES, &stranger, NULL),
+                     CRPC_OK);
+    assert_int_equal(
+        nic_queue_pair_create(pair->far.nic, NULL, NULL, PAIR_RECEIVES, &receiver, NULL), CRPC_OK);
+    pair_connect(stranger, receiver, &transport);
     uint32_t posted = pair->far.nic->receives_posted;
-    assert_int_equal(ibv_post_send(device_qp(pair->sender), &send, &bad), 0);
+    assert_int_equal(ibv_post_send(device_qp(stranger), &send, &bad), 0);
     inbox_wait(&pair->far, 1);
     assert_int_equal(pair->far.completions[0].kind, NIC_COMPLETION_ERROR);
     assert_int_equal(pair->far.completions[0].status, NIC_ERROR_OTHER);
-    assert_int_equal(pair->far.completions[0].queue_pair_number, pair->receiver->number);
-    assert_true(pair->receiver->failed);
+    assert_int_equal(pair->far.completions[0].queue_pair_number, receiver->number);
+    assert_true(receiver->failed);
     assert_int_equal(pair->far.nic->receives_posted, posted - 1);
+    receiver->operations->queue_pair_destroy(receiver);
+    stranger->operations->queue_pair_destroy(stranger);
+    nic->operations->close(nic);
 }
 
 static void test_bad_address(void **state)
