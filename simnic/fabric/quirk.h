@@ -36,6 +36,9 @@
     Q(COMPRESSED_RECEIVES, "compressed-receives") /* messages with other immediates are taken for alike */             \
     Q(COMPRESSED_SENDS, "compressed-sends")       /* all mini CQEs have the counter of the first */                    \
     Q(COMPRESSED_ALONE, "compressed-alone")       /* completions wait until their block is full */                     \
+    Q(ENHANCED_RECEIVES, "enhanced-receives")     /* likewise in the enhanced layout */                                \
+    Q(ENHANCED_SENDS, "enhanced-sends")           /* arrays of sends are as in the first round of their ring */        \
+    Q(DEVX, "devx")                               /* QPs made by DevX do not say that their last receive is back */    \
     Q(ARM, "arm")                                 /* no queue is armed */                                              \
     Q(ARM_LATE, "arm-late")                       /* a completion before the arming is forgotten */                    \
     Q(VECTORS, "vectors")                         /* only the first completion vector has events */                    \

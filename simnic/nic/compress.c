@@ -97,7 +97,7 @@ static struct mlx5_cqe64 shared_part(const struct nic *nic, const struct compres
     shared.wqe_counter = 0;
     shared.signature = 0;
     shared.op_own = (uint8_t)(cqe->opcode << 4);
-    if (nic_has_quirk(nic, QUIRK_COMPRESSED_RECEIVES)) {
+    if (nic_has_quirk(nic, c->cq->enhanced ? QUIRK_ENHANCED_RECEIVES : QUIRK_COMPRESSED_RECEIVES)) {
         shared.imm_inval_pkey = 0;
     }
     if (cqe->opcode == MLX5_CQE_REQ) {
@@ -166,11 +166,13 @@ static bool write_block(struct compression *c, uint32_t count)
     return cq_put(c->cq, c->start, &c->first);
 }
 
-static bool write_array(struct compression *c, uint32_t count)
+static bool write_array(const struct nic *nic, struct compression *c, uint32_t count)
 {
     uint8_t bytes[64] = {0};
+    const bool first_lap =
+        nic_has_quirk(nic, QUIRK_ENHANCED_SENDS) && c->first.op_own >> 4 == MLX5_CQE_REQ;
     memcpy(bytes, c->held, count * sizeof(c->held[0]));
-    bytes[62] = iteration_at(c->cq, c->start);
+    bytes[62] = first_lap ? 0 : iteration_at(c->cq, c->start);
     bytes[63] = (uint8_t)((count - 1) << 4 | FORMAT_COMPRESSED | cq_owner(c->cq, c->start));
     return cq_put(c->cq, c->start, bytes);
 }
@@ -185,7 +187,7 @@ void compression_flush(struct nic *nic, struct completion_queue *cq)
     c->count = 0;
     list_remove(&c->holding);
     bool written = count == 1     ? write_single(c)
-                   : cq->enhanced ? write_array(c, count)
+                   : cq->enhanced ? write_array(nic, c, count)
                                   : write_block(c, count);
     if (!written) {
         cq_overrun(nic, cq); /* as in cq_write */
@@ -228,7 +230,8 @@ static void hold(struct nic *nic, struct compression *c, const struct cqe *cqe)
         list_append(&nic->holding, &c->holding);
     }
     c->held[c->count++] = to_mini(c, cqe);
-    if (nic_has_quirk(nic, QUIRK_COMPRESSED_SENDS) && cqe->opcode == MLX5_CQE_REQ) {
+    if (!cq->enhanced && nic_has_quirk(nic, QUIRK_COMPRESSED_SENDS) &&
+        cqe->opcode == MLX5_CQE_REQ) {
         c->held[c->count - 1].wqe_counter = c->held[0].wqe_counter;
     }
     if (nic->tracing) {

@@ -91,8 +91,13 @@ void check_completion_ring(const struct subject *subject, struct outcome *outcom
 void check_flush_room(const struct subject *subject, struct outcome *outcome);
 void check_compressed_receives(const struct subject *subject, struct outcome *outcome);
 void check_compressed_sends(const struct subject *subject, struct outcome *outcome);
+void check_enhanced_receives(const struct subject *subject, struct outcome *outcome);
+void check_enhanced_sends(const struct subject *subject, struct outcome *outcome);
 void check_compressed_alone(const struct subject *subject, struct outcome *outcome);
 void check_vectors(const struct subject *subject, struct outcome *outcome);
+
+/* devx.c */
+void check_devx(const struct subject *subject, struct outcome *outcome);
 
 /* receives.c */
 void check_shared_receives(const struct subject *subject, struct outcome *outcome);

@@ -219,6 +219,13 @@ static bool open_compressed(struct station *station, const struct subject *subje
             not_here(outcome, "%s does not compress completions", station->near->device));
 }
 
+static bool open_layout(struct station *station, const struct subject *subject, bool enhanced,
+                        struct outcome *outcome)
+{
+    return enhanced ? station_open_enhanced(station, subject, true, outcome)
+                    : open_compressed(station, subject, outcome);
+}
+
 /* Messages that come while nobody polls: some alike, some with other immediates, some longer. */
 static bool receive_burst(struct station *station, uint32_t count, struct outcome *outcome)
 {
@@ -248,13 +255,12 @@ static bool receive_burst(struct station *station, uint32_t count, struct outcom
     return true;
 }
 
-/* compressed.c: a responder's block gives each message its own length, and all of them what the title has, of which the
- * immediate is a part; receives are counted on from the title. */
-void check_compressed_receives(const struct subject *subject, struct outcome *outcome)
+static void receives_are_right(bool enhanced, const struct subject *subject,
+                               struct outcome *outcome)
 {
     static struct station station;
     const uint32_t rounds = subject->quick ? 200 : 20000;
-    bool good = open_compressed(&station, subject, outcome);
+    bool good = open_layout(&station, subject, enhanced, outcome);
     uint32_t messages = 0;
     for (uint32_t i = 0; good && i < rounds; i++) {
         const uint32_t count = 1 + station_pick(&station, 60);
@@ -267,18 +273,31 @@ void check_compressed_receives(const struct subject *subject, struct outcome *ou
     }
     if (good) {
         passes(outcome,
-               "%u messages, %u compressed blocks (only COPYRPC_COMPRESSED_RECEIVES=1 uses it)",
-               messages, (uint32_t)to_mlx5_nic(station.far)->receives.blocks);
+               "%u messages, %u compressed blocks (only COPYRPC_COMPRESSED_RECEIVES=1%s uses it)",
+               messages, (uint32_t)to_mlx5_nic(station.far)->receives.blocks,
+               enhanced ? " with COPYRPC_COMPRESSED_LAYOUT=enhanced" : "");
     }
     station_close(&station);
 }
 
-/* compressed.c: a requester's block gives each completion its own WQE counter. */
-void check_compressed_sends(const struct subject *subject, struct outcome *outcome)
+/* compressed.c: a responder's block gives each message its own length, and all of them what the title has, of which the
+ * immediate is a part; receives are counted on from the title. */
+void check_compressed_receives(const struct subject *subject, struct outcome *outcome)
+{
+    receives_are_right(false, subject, outcome);
+}
+
+/* compressed.c: likewise of an array, whose title is the completion before. */
+void check_enhanced_receives(const struct subject *subject, struct outcome *outcome)
+{
+    receives_are_right(true, subject, outcome);
+}
+
+static void sends_are_right(bool enhanced, const struct subject *subject, struct outcome *outcome)
 {
     static struct station station;
     const uint32_t rounds = subject->quick ? 200 : 20000;
-    bool good = open_compressed(&station, subject, outcome);
+    bool good = open_layout(&station, subject, enhanced, outcome);
     uint32_t wqes = 0;
     for (uint32_t i = 0; good && i < rounds; i++) {
         const uint32_t count = 1 + station_pick(&station, nic_send_room(station.sender));
@@ -296,10 +315,23 @@ void check_compressed_sends(const struct subject *subject, struct outcome *outco
                      (uint32_t)station.near->unknown_completions);
     }
     if (good) {
-        passes(outcome, "%u WQEs, %u compressed blocks", wqes,
-               (uint32_t)to_mlx5_nic(station.near)->sends.blocks);
+        passes(outcome, "%u WQEs, %u compressed blocks%s", wqes,
+               (uint32_t)to_mlx5_nic(station.near)->sends.blocks,
+               enhanced ? " (only COPYRPC_COMPRESSED_LAYOUT=enhanced uses it)" : "");
     }
     station_close(&station);
+}
+
+/* compressed.c: a requester's block gives each completion its own WQE counter. */
+void check_compressed_sends(const struct subject *subject, struct outcome *outcome)
+{
+    sends_are_right(false, subject, outcome);
+}
+
+/* completion_queue.h: a CQE of the enhanced layout, an array or not, has the lap of its ring in its signature. */
+void check_enhanced_sends(const struct subject *subject, struct outcome *outcome)
+{
+    sends_are_right(true, subject, outcome);
 }
 
 /* completion_queue.h: who polls sees a completion even if no other follows it: the device does not hold it back. */

@@ -42,6 +42,10 @@ struct station_setup {
 bool station_open(struct station *station, const struct subject *subject,
                   const struct station_setup *setup, struct outcome *outcome);
 void station_close(struct station *station);
+/* devx.c: opens one whose completions of sends, and perhaps those of receives, are compressed in the enhanced layout. Not here if the
+ * device has no such. */
+bool station_open_enhanced(struct station *station, const struct subject *subject, bool receives,
+                           struct outcome *outcome);
 
 /* Makes both queue pairs anew, for instance after they have failed. */
 bool station_reconnect(struct station *station, struct outcome *outcome);

@@ -300,7 +300,10 @@ void events_async(int type, int rail, void *owner)
     event.description.async.event_type = (uint32_t)type;
     event.description.async.element = object ? object->user_handle : RAIL_PORT;
     if (object && object->type == MLX5_IB_OBJECT_DEVX_OBJ) {
-        tell_subscriptions(object, devx_type(type));
+        if (type != EVENT_QP_LAST_WQE_REACHED ||
+            !fabric_has_quirk(process.nic.fabric, QUIRK_DEVX)) {
+            tell_subscriptions(object, devx_type(type));
+        }
         return;
     }
     for (struct list *l = contexts.next; l != &contexts; l = l->next) {
