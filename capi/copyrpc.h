@@ -286,7 +286,8 @@ typedef struct crpc_context_options {
     uint32_t signal_interval;
     uint32_t log_level; /* crpc_context_log gets entries up to this level: CRPC_LOG_* */
     /* CRPC_FEATURE_CQE_COMPRESSION requests compressed completions of sends, and with COPYRPC_COMPRESSED_RECEIVES=1 in the
-     * environment, of receives: docs/cqe-compression.md says why that is for who has seen it work on his card. The library always uses
+     * environment, of receives: docs/cqe-compression.md says why that is for who has seen it work on his card, and what
+     * COPYRPC_COMPRESSED_LAYOUT=enhanced is about. The library always uses
      * BlueFlame where the device has it. crpc_context_get_info tells which features are in use. */
     uint32_t features;
     /* This member and those below need CRPC_CONTEXT_RAILS, and must be zero without it. `rails`
