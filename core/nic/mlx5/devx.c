@@ -21,7 +21,6 @@ int devx_error(int result)
 #define GENERAL_NOW 1u /* general capabilities, as they are set */
 #define CAPABILITY_WORDS 1024u
 
-#define CAPABILITY_LOG_MESSAGE 0x1c3u    /* 5 */
 #define CAPABILITY_ENHANCED 0x5b0u       /* 1: enhanced_cqe_compression */
 #define CAPABILITY_COMPRESSED_128 0x5beu /* 1: cqe_compression_128b */
 #define CAPABILITY_COMPRESSED_64 0x5bfu  /* 1: cqe_compression */
@@ -39,7 +38,6 @@ int devx_find_layout(struct ibv_context *context, uint32_t bytes, struct mlx5_de
     const bool small = devx_get(capabilities, CAPABILITY_COMPRESSED_64, 1);
     const bool large = devx_get(capabilities, CAPABILITY_COMPRESSED_128, 1);
     devx->entry_bytes = (large && bytes == 128) || !small ? 128 : 64;
-    devx->log_message = (uint8_t)devx_get(capabilities, CAPABILITY_LOG_MESSAGE, 5);
     return devx_get(capabilities, CAPABILITY_ENHANCED, 1) && (small || large) ? 0 : EOPNOTSUPP;
 }
 

@@ -44,7 +44,6 @@ struct mlx5_devx {
     bool combines;                /* writes to the page are combined: WQEs can be pushed */
     uint32_t push_bytes;          /* of its register; 0 = nothing can be pushed */
     uint8_t entry_bytes;          /* of a completion queue: 64 or 128 */
-    uint8_t log_message;          /* log2 of the longest message */
     uint8_t counter_set;          /* the port's counters, as the verbs' queue pairs have them */
     struct devx_completion_queue receives, sends;
     struct mlx5dv_devx_event_channel *completions; /* events of the completion queues */

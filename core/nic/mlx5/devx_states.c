@@ -22,6 +22,9 @@ struct movement {
 
 #define OPTIONAL_RIGHTS (1u << 1 | 1u << 2 | 1u << 3) /* rre, rae and rwe */
 
+/* Of all devices that there are: where log_max_msg is another, UCX makes no queue pairs by DevX. */
+#define LOG_MESSAGE 30u
+
 /* Fields of the context, by their first bit. */
 #define CONTEXT_MTU 0x040u              /* 3 */
 #define CONTEXT_LOG_MESSAGE 0x043u      /* 5: log_msg_max */
@@ -181,7 +184,7 @@ static int to_ready_to_receive(const struct mlx5_nic *nic, const struct devx_que
     const unsigned int rights = made->rights;
     in->optional = htobe32(OPTIONAL_RIGHTS);
     devx_set(in->context, CONTEXT_MTU, 3, attributes->path_mtu);
-    devx_set(in->context, CONTEXT_LOG_MESSAGE, 5, nic->devx->log_message);
+    devx_set(in->context, CONTEXT_LOG_MESSAGE, 5, LOG_MESSAGE);
     devx_set(in->context, CONTEXT_REMOTE_QPN, 24, attributes->dest_qp_num & 0xffffff);
     devx_set(in->context, CONTEXT_RECEIVE_PSN, 24, attributes->rq_psn & 0xffffff);
     devx_set(in->context, CONTEXT_LOG_PEER_READS, 3, log_of(attributes->max_dest_rd_atomic));
