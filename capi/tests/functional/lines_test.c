@@ -195,6 +195,31 @@ static void await(struct side *side, uint8_t kind)
     assert_int_equal(completion.status, CRPC_OK);
 }
 
+static bool rails_are_up(const struct side *side)
+{
+    for (int end = 0; end < 2; end++) {
+        crpc_channel_info info = {.struct_size = sizeof(info)};
+        const crpc_channel channel = {side->ends[CHANNELS][end]};
+        assert_int_equal(crpc_channel_get_info(side->context, channel, &info), CRPC_OK);
+        if (info.rail_state[0] != CRPC_RAIL_UP || info.rail_state[1] != CRPC_RAIL_UP) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Threads of the library make the second rail, also while the other context is looked at. */
+static void await_rails(struct side *side)
+{
+    crpc_completion completion;
+    while (!rails_are_up(side)) {
+        if (crpc_poll(side->context, &completion, 1) == 1) {
+            assert_int_equal(completion.kind, CRPC_COMPLETION_RAIL);
+            assert_int_equal(completion.status, CRPC_OK);
+        }
+    }
+}
+
 /* Of both contexts by turns. */
 static void connect_ends(enum kind kind)
 {
@@ -211,6 +236,9 @@ static void connect_ends(enum kind kind)
     for (owner = 0; owner < OWNERS; owner++) {
         await(&sides[owner], CRPC_COMPLETION_CONNECTED);
         await(&sides[owner], CRPC_COMPLETION_CONNECTED);
+        if (kind == CHANNELS) {
+            await_rails(&sides[owner]);
+        }
     }
     owner = -1;
 }
