@@ -128,13 +128,7 @@ static void offer(uint32_t victim, uint32_t vendor, uint32_t ece_options)
     for (uint32_t i = 0; i < channel->queue_pairs; i++) {
         body->addresses[i].ece_options = ece_options;
     }
-    assert_int_equal(
-        memory_fabric_write_immediate(
-            pair.fabric, channel->rails[0].queues[0]->queue_pair->number,
-            channel->area.secret + line.sequence % CHANNEL_INBOX_MESSAGES * sizeof(line),
-            channel->area.keys[0].remote_key, sizeof(line), &line,
-            CHANNEL_IMMEDIATE_CONTROL | line.sequence << CHANNEL_GENERATION_SHIFT),
-        NIC_ERROR_NONE);
+    pair_write_line(&pair, victim, &line);
     channel_take_completions(pair.engine[victim]);
 }
 

@@ -32,27 +32,16 @@ static void open_pair(bool passive)
 
 /* ---- The peer's words ------------------------------------------------------------------------ */
 
-static void say(uint32_t rail, uint64_t offset, const void *data, uint32_t bytes,
-                uint32_t immediate)
-{
-    const struct channel *channel = its_channel();
-    assert_int_equal(memory_fabric_write_immediate(
-                         pair.fabric, channel->rails[rail].queues[0]->queue_pair->number,
-                         channel->area.secret + offset, channel->area.keys[rail].remote_key, bytes,
-                         data, immediate),
-                     NIC_ERROR_NONE);
-}
-
 static void say_line(const struct channel_control *line)
 {
-    say(0, line->sequence % CHANNEL_INBOX_MESSAGES * sizeof(*line), line, sizeof(*line),
-        CHANNEL_IMMEDIATE_CONTROL | line->sequence << CHANNEL_GENERATION_SHIFT);
+    pair_write_line(&pair, victim, line);
     channel_take_completions(pair.engine[victim]);
 }
 
 static void say_probe(uint32_t rail, uint32_t epoch)
 {
-    say(rail, 0, NULL, 0, CHANNEL_IMMEDIATE_PROBE | epoch << CHANNEL_GENERATION_SHIFT);
+    pair_write(&pair, victim, rail, 0, NULL, 0,
+               CHANNEL_IMMEDIATE_PROBE | epoch << CHANNEL_GENERATION_SHIFT);
     channel_take_completions(pair.engine[victim]);
 }
 
@@ -294,9 +283,9 @@ static void lines_that_came_before_are_borne(void **state)
     uint32_t allowed =
         2 * CHANNEL_INBOX_MESSAGES; /* the attempts at the beginning, of both rails */
     for (uint32_t i = 0; i < allowed; i++) {
-        say(0, 0, NULL, 0,
-            CHANNEL_IMMEDIATE_CONTROL | (its_channel()->control.in_sequence - 1 - i % 3)
-                                            << CHANNEL_GENERATION_SHIFT);
+        pair_write(&pair, victim, 0, 0, NULL, 0,
+                   CHANNEL_IMMEDIATE_CONTROL | (its_channel()->control.in_sequence - 1 - i % 3)
+                                                   << CHANNEL_GENERATION_SHIFT);
     }
     struct channel_control line = good_line(CHANNEL_CONTROL_OFFER);
     say_line(&line);

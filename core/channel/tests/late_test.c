@@ -273,13 +273,7 @@ static void say_line(uint32_t side, uint8_t kind, uint32_t epoch)
         offer->queue_pairs = (uint8_t)channel->queue_pairs;
         memcpy(offer->addresses, channel->rails[1].peer, sizeof(offer->addresses));
     }
-    assert_int_equal(
-        memory_fabric_write_immediate(
-            pair.fabric, channel->rails[0].queues[0]->queue_pair->number,
-            channel->area.secret + line.sequence % CHANNEL_INBOX_MESSAGES * sizeof(line),
-            channel->area.keys[0].remote_key, sizeof(line), &line,
-            CHANNEL_IMMEDIATE_CONTROL | line.sequence << CHANNEL_GENERATION_SHIFT),
-        NIC_ERROR_NONE);
+    pair_write_line(&pair, side, &line);
 }
 
 static void say_probe(uint32_t side)

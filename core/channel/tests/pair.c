@@ -256,6 +256,24 @@ void pair_message(struct pair *pair, uint32_t bytes, uint8_t key)
     pair_forget(pair);
 }
 
+void pair_write(struct pair *pair, uint32_t side, uint32_t rail, uint64_t offset, const void *data,
+                uint32_t bytes, uint32_t immediate)
+{
+    const struct channel *channel = pair->channel[side];
+    assert_int_equal(memory_fabric_write_immediate(
+                         pair->fabric, channel->rails[rail].queues[0]->queue_pair->number,
+                         channel->area.secret + offset, channel->area.keys[rail].remote_key, bytes,
+                         data, immediate),
+                     NIC_ERROR_NONE);
+}
+
+void pair_write_line(struct pair *pair, uint32_t side, const struct channel_control *line)
+{
+    pair_write(pair, side, 0, line->sequence % CHANNEL_INBOX_MESSAGES * sizeof(*line), line,
+               sizeof(*line),
+               CHANNEL_IMMEDIATE_CONTROL | line->sequence << CHANNEL_GENERATION_SHIFT);
+}
+
 crpc_channel_stats pair_stats(const struct pair *pair, uint32_t side)
 {
     crpc_channel_stats stats;

@@ -72,6 +72,11 @@ int32_t pair_send(struct pair *pair, uint32_t side, uint64_t offset, uint64_t by
                   uint64_t user_data);
 /* Sends one message from left to right and checks everything about it. */
 void pair_message(struct pair *pair, uint32_t bytes, uint8_t key);
+/* Writes what a peer that keeps no rule may: into the area of this side, over a rail, whose receive has the immediate. */
+void pair_write(struct pair *pair, uint32_t side, uint32_t rail, uint64_t offset, const void *data,
+                uint32_t bytes, uint32_t immediate);
+/* The same of a line of its inbox, over rail 0. */
+void pair_write_line(struct pair *pair, uint32_t side, const struct channel_control *line);
 crpc_channel_stats pair_stats(const struct pair *pair, uint32_t side);
 crpc_channel_info pair_info(const struct pair *pair, uint32_t side);
 /* Bytes that depend on the place and the key. */

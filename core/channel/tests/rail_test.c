@@ -148,19 +148,6 @@ static uint32_t passive_side(void)
     return pair.channel[0]->link.passive ? 0 : 1;
 }
 
-/* What a peer that keeps no rule writes over rail 0. */
-static void write_line(uint32_t side, const struct channel_control *line)
-{
-    const struct channel *channel = pair.channel[side];
-    uint64_t offset = line->sequence % CHANNEL_INBOX_MESSAGES * sizeof(*line);
-    assert_int_equal(memory_fabric_write_immediate(
-                         pair.fabric, channel->rails[0].queues[0]->queue_pair->number,
-                         channel->area.secret + offset, channel->area.keys[0].remote_key,
-                         sizeof(*line), line,
-                         CHANNEL_IMMEDIATE_CONTROL | line->sequence << CHANNEL_GENERATION_SHIFT),
-                     NIC_ERROR_NONE);
-}
-
 static struct channel_control rail_1_line(uint32_t side, uint8_t kind)
 {
     return (struct channel_control){.sequence = pair.channel[side]->control.in_sequence,
@@ -222,10 +209,10 @@ static void a_report_before_the_answer_ends_the_channel(void **state)
     struct channel_offer *offer = (struct channel_offer *)line.body;
     offer->queue_pairs = 1;
     offer->addresses[0] = pair.channel[passive]->rails[0].peer[0];
-    write_line(passive, &line);
+    pair_write_line(&pair, passive, &line);
     line = rail_1_line(passive, CHANNEL_CONTROL_REPORT);
     line.sequence++;
-    write_line(passive, &line);
+    pair_write_line(&pair, passive, &line);
     pair_poll(&pair, passive);
     assert_int_equal(pair_find(&pair, passive, CRPC_COMPLETION_DISCONNECTED, 0)->status,
                      CRPC_E_PROTOCOL);

@@ -23,11 +23,7 @@ static int open_pair(void **state)
 
 static void write_to(size_t offset, const void *data, uint32_t bytes, uint32_t immediate)
 {
-    assert_int_equal(
-        memory_fabric_write_immediate(pair.fabric, victim->rails[0].queues[0]->queue_pair->number,
-                                      victim->area.secret + offset, victim->area.keys[0].remote_key,
-                                      bytes, data, immediate),
-        NIC_ERROR_NONE);
+    pair_write(&pair, 0, 0, offset, data, bytes, immediate);
 }
 
 /* Polls the victim and watches what it reads. */
