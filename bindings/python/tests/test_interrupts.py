@@ -480,6 +480,14 @@ def cut_between(at, counts=lambda: True):
         gc.enable()
 
 
+def is_whole(at, step, *arguments):
+    """Does the step, cut at the `at`th place. Returns whether it has fewer."""
+    with contextlib.suppress(Cut), cut_between(at):
+        step(*arguments)
+        return True
+    return False
+
+
 def is_as_before(context, endpoint):
     """Nothing is left of a call, and the lock is free."""
     if endpoint.info().calls_open:
@@ -537,15 +545,12 @@ def test_settling_that_is_cut(server):
                 attachment.outbox.update({-1: (), -2: ()})
                 attachment.sent = [-1, -2]
                 attachment.taken[0] = 2
-                was_cut = True
-                with contextlib.suppress(Cut), cut_between(at):
-                    attachment.settle()
-                    was_cut = False
+                whole = is_whole(at, attachment.settle)
                 attachment.outbox.update({-3: (), -4: ()})
                 attachment.settle()
                 assert list(attachment.outbox) == ([-3, -4] if attachment.taken[0] == 0 else None), at
                 attachment.outbox.clear()
-                if not was_cut:
+                if whole:
                     break
             assert at < 99
 
@@ -560,21 +565,15 @@ def test_calls_without_room_that_are_cut(server):
             await context.aconnect(server.address)
             attachment = context._attachment
 
-            def step(what, at):
-                with contextlib.suppress(Cut), cut_between(at):
-                    what()
-                    return True
-                return False
-
             for at in range(1, 200):
                 attachment.room_seen = context._room
                 attachment.full.add(0)
                 attachment.outbox[-1] = (0, 0, 0, 0, 0, 0)
-                whole = step(attachment.hold, at)
+                whole = is_whole(at, attachment.hold)
                 attachment.turn_once()  # goes on where it was cut
                 assert list(attachment.held) == [-1] and not attachment.outbox and attachment.stalled is not None, at
                 attachment.room_seen = -1
-                whole = step(attachment.unstall, at) and whole
+                whole = is_whole(at, attachment.unstall) and whole
                 if attachment.stalled is not None:
                     attachment.unstall()
                 assert list(attachment.outbox) == [-1] and not attachment.held and not attachment.full, at
@@ -594,13 +593,10 @@ def test_cancels_that_are_cut(server):
             for at in range(1, 200):
                 attachment.outbox[-1] = ()
                 context._pending[-1] = None
-                was_cut = True
-                with contextlib.suppress(Cut), cut_between(at):
-                    attachment.cancel(0, -1)
-                    was_cut = False
+                whole = is_whole(at, attachment.cancel, 0, -1)
                 attachment.cancel(0, -1)
                 assert -1 not in attachment.outbox and -1 not in context._pending, at
-                if not was_cut:
+                if whole:
                     break
             assert at < 199
 
