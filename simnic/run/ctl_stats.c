@@ -225,11 +225,8 @@ static json_t *path_to_json(const struct fabric_queue_pair_statistics *qp)
 {
     const struct rail_way *way = &qp->way;
     json_t *object = json_object();
-    char gid[40];
-    for (int i = 0; i < 8; i++) {
-        snprintf(gid + 5 * i, 6, "%02x%02x%s", way->gid[2 * i], way->gid[2 * i + 1],
-                 i < 7 ? ":" : "");
-    }
+    char gid[RAIL_GID_TEXT_BYTES];
+    rail_gid_text(way->gid, gid);
     json_object_set_new(object, "partition", json_integer(qp->partition));
     json_object_set_new(object, "lid", json_integer(way->lid));
     json_object_set_new(object, "path_bits", json_integer(way->path_bits));

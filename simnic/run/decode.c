@@ -105,13 +105,6 @@ static bool take(struct reader *reader, void *to, uint32_t bytes)
     return true;
 }
 
-static void print_gid(FILE *out, const uint8_t gid[16])
-{
-    for (uint32_t i = 0; i < 16; i += 2) {
-        fprintf(out, "%s%02x%02x", i ? ":" : "", gid[i], gid[i + 1]);
-    }
-}
-
 static bool address_vector(struct reader *reader, bool connected_dynamically)
 {
     struct mlx5_wqe_av av = {0};
@@ -142,10 +135,10 @@ static bool address_vector(struct reader *reader, bool connected_dynamically)
     if (without) {
         return true;
     }
-    fprintf(reader->out, " gid ");
-    print_gid(reader->out, av.rgid);
-    fprintf(reader->out, " from gid %u hops %u tclass %u flow 0x%05x", label >> 20 & 0xff,
-            av.hop_limit, av.tclass, label & 0xfffff);
+    char gid[RAIL_GID_TEXT_BYTES];
+    rail_gid_text(av.rgid, gid);
+    fprintf(reader->out, " gid %s from gid %u hops %u tclass %u flow 0x%05x", gid,
+            label >> 20 & 0xff, av.hop_limit, av.tclass, label & 0xfffff);
     return true;
 }
 

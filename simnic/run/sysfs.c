@@ -195,13 +195,6 @@ static void words_of_guid(uint64_t guid, char text[24])
              (unsigned)guid & 0xffff);
 }
 
-static void words_of_gid(const uint8_t raw[16], char text[40])
-{
-    for (int i = 0; i < 8; i++) {
-        snprintf(text + 5 * i, 6, "%02x%02x%s", raw[2 * i], raw[2 * i + 1], i < 7 ? ":" : "");
-    }
-}
-
 /* The processors near the device: all of them. */
 static void put_locality(struct writer *writer)
 {
@@ -285,8 +278,8 @@ static void put_gids(struct writer *writer, const struct rail *rail)
 {
     for (int i = 0; i < RAIL_GID_COUNT; i++) {
         struct rail_gid gid = rail_gid(writer->link, (int)(rail - rails), (uint32_t)i);
-        char text[40];
-        words_of_gid(gid.raw, text);
+        char text[RAIL_GID_TEXT_BYTES];
+        rail_gid_text(gid.raw, text);
         put_numbered(writer, "gids", i, "%s", text);
         /* A program cannot read the attributes of a free entry, nor the network device of an InfiniBand
          * GID: the kernel fails with EINVAL. Here there is no file. */

@@ -2,6 +2,7 @@
 #include "simnic/session/rails.h"
 
 #include <endian.h>
+#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
@@ -39,6 +40,15 @@ static const uint16_t partitions[RAIL_COUNT][5] = {
     {RAIL_DEFAULT_PARTITION, 0x8011, 0x8022, 0x0033, 0x8044},
     {RAIL_DEFAULT_PARTITION, 0x8022, 0x8011, 0x0033, 0x0044},
 };
+
+void rail_gid_text(const uint8_t raw[16], char text[RAIL_GID_TEXT_BYTES])
+{
+    int used = 0;
+    for (int i = 0; i < 16; i += 2) {
+        used += snprintf(text + used, RAIL_GID_TEXT_BYTES - (size_t)used, "%s%02x%02x",
+                         i ? ":" : "", raw[i], raw[i + 1]);
+    }
+}
 
 static struct rail_gid infiniband_gid(uint64_t prefix, int rail)
 {

@@ -42,6 +42,11 @@ struct rail_gid {
     uint8_t raw[16];
 };
 
+#define RAIL_GID_TEXT_BYTES 40 /* eight words in hexadecimal, and the end */
+
+/* As sysfs writes it: fe80:0000:0000:0000:0073:69ff:fe6d:0001. */
+void rail_gid_text(const uint8_t raw[16], char text[RAIL_GID_TEXT_BYTES]);
+
 struct rail {
     const char *device; /* "mlx5_0" */
     const char *uverbs; /* "uverbs0" */
