@@ -2,6 +2,8 @@
 """deal_tests.py TURN build: prints the build that a whole run of ./dev test has beside gcc and sanitize.
 deal_tests.py TURN gcc|sanitize GCC_BUILD [SANITIZED_BUILD]: prints the names of the tests that it has with gcc, or with sanitizers.
 deal_tests.py TURN quick GCC_BUILD: prints those of a quick run.
+deal_tests.py those BUILD [--suite=SUITE...] [--no-suite=SUITE...]: reads names, a line each, and prints those that are in the suites, as meson
+would choose them.
 
 A whole run has no time for all tests in all builds. So they are dealt, and TURN, any number, says how. Six consecutive turns come to all
 that is dealt; ./dev hunt runs all of it. What no rule names is in both parts of each run: so are all unit tests.
@@ -123,6 +125,11 @@ def deal_quick(tests: list[Test], turn: int) -> list[str]:
     return [members[place_of(family, turn) % len(members)].name for family, members in families_of(short).items()]
 
 
+def those_in(tests: list[Test], options: list[str], names: set[str]) -> list[str]:
+    wanted, unwanted = ({option.removeprefix(word) for option in options if option.startswith(word)} for word in ("--suite=", "--no-suite="))
+    return [test.name for test in tests if test.name in names and (not wanted or test.suites & wanted) and not test.suites & unwanted]
+
+
 def other_build(turn: int) -> str:
     return ("clang", "thread")[turn % 2]
 
@@ -133,6 +140,9 @@ def tests_of(build: str) -> list[Test]:
 
 
 def main() -> None:
+    if sys.argv[1] == "those":
+        sys.stdout.writelines(f"{name}\n" for name in those_in(tests_of(sys.argv[2]), sys.argv[3:], set(sys.stdin.read().splitlines())))
+        return
     turn, part, builds = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     if part == "build":
         print(other_build(turn))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 ROOT = Path(sys.argv[1])
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
-from deal_tests import Test, deal, deal_quick, other_build  # noqa: E402
+from deal_tests import Test, deal, deal_quick, other_build, those_in  # noqa: E402
 from layers import report  # noqa: E402
 
 DRIVERS = ("mlx5", "verbs", "mlx5 compressed", "mlx5 enhanced", "DC")
@@ -95,6 +95,7 @@ def in_one_build(names):
 
 
 ALONE = {"alone 1", "alone 2", "alone 3", "alone, natively"}
+SUITED = {"unit", "mutations", "in the VM 1", "long in the VM 1", "five, mlx5"}
 FAMILIES = {test.family for test in TESTS if test.family != test.name}
 QUICK = [set(deal_quick(TESTS, turn)) for turn in range(PERIOD)]
 
@@ -127,6 +128,10 @@ CHECKS = [
     ("a quick run has one of each family, and all else that is short",
      all({test.family for test in TESTS if test.name in names} == {test.family for test in TESTS if test.name in NAMES - LONG_NAMES - VM}
          and len({test.family for test in TESTS if test.name in names}) == len(names) and not names & (LONG_NAMES | VM) for names in QUICK)),
+    ("of some names, those in any of the suites are told, and none in another",
+     those_in(TESTS, ["--suite=vm", "--suite=sim", "--no-suite=long"], SUITED) == ["mutations", "in the VM 1"]),
+    ("without suites that are wanted, all in none of the unwanted",
+     set(those_in(TESTS, ["--no-suite=vm", "--no-suite=sim"], SUITED)) == {"unit", "five, mlx5"}),
     ("the same turn deals in the same way", deal(TESTS, SANITIZABLE, 4) == TURNS[4]),
 ]
 report([(name, [] if good else [f"turn {number}: {turn}" for number, turn in enumerate(TURNS)]) for name, good in CHECKS])
