@@ -892,9 +892,9 @@ typedef struct crpc_endpoint_options {
 } crpc_endpoint_options;
 
 /* Starts to connect to `address`: "host:port", "192.0.2.1:port" or "[2001:db8::1]:port"; with CRPC_ENDPOINT_RECONNECT, up to 16 of
- * these with commas between them, all for the same service. Names are
- * looked up in the background. `options` may be NULL. The new handle belongs to the caller until
- * crpc_endpoint_close, also if the connection fails.
+ * these with commas between them, all for the same service. Names are looked up in the background, and their addresses tried one
+ * after the other, up to 8, until a listener is found, also where nobody listens at the first. `options` may be NULL. The new handle
+ * belongs to the caller until crpc_endpoint_close, also if the connection fails.
  * Returns CRPC_OK and sets *endpoint; CRPC_E_INVALID, CRPC_E_NO_RESOURCE, CRPC_E_MEMLOCK,
  * CRPC_E_NO_MEMORY, CRPC_E_UNSUPPORTED (no rdma_cm, or a key and no libcrypto of OpenSSL),
  * CRPC_E_SYSTEM. After CRPC_OK, one CRPC_COMPLETION_CONNECTED follows. Its status is CRPC_OK, one of

@@ -113,7 +113,8 @@ int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *ow
 int32_t cm_connect(struct cm *cm, const char *address, void *owner,
                    struct cm_identifier **identifier, crpc_error *error);
 /* After ROUTED: sends the REQ. CONNECT_RESPONSE, REJECTED or FAILED follows. The queue pair stays
- * in the state RESET until the response. */
+ * in the state RESET until the response. Where a name has other addresses, and nobody listens at the first or it does not answer,
+ * the others get the same REQ. */
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error);

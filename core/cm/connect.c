@@ -21,18 +21,16 @@ int32_t cm_connect(struct cm *cm, const char *address, void *owner,
     if (status) {
         return status;
     }
-    struct cm_identifier *made = cm_identifier_new(cm, owner);
+    struct cm_identifier *made = cm_identifier_new_to(cm, owner, &name);
     if (!made) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a connection");
     }
-    made->name = name;
-    made->best_error.struct_size = sizeof(made->best_error);
     snprintf(made->target, sizeof(made->target), "%s", address);
-    if (address_numeric(&name, &made->addresses) == 0) {
-        made->next_address = made->addresses;
+    if (address_numeric(&name, &made->search->addresses) == 0) {
+        made->search->next_address = made->search->addresses;
         cm_work_add(made);
     } else {
-        made->addresses = NULL;
+        made->search->addresses = NULL;
         status = cm_lookup_start(made, error);
         if (status) {
             cm_destroy(made);
@@ -101,13 +99,17 @@ static int32_t check_partition(struct cm_identifier *identifier, const char *tar
 
 /* ECE travels in fields of REQ and REP that rdma_cm has for it: first what the connecting side offers, then what the other has made of
  * it. librdmacm sees to that by itself only where it has made the queue pairs. */
-static void tell_ece(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair)
+static void tell_ece(struct cm_identifier *identifier, struct ibv_ece ece)
 {
-    const struct nic_ece ours = container_of(queue_pair, const struct device_queue_pair, base)->ece;
-    struct ibv_ece ece = {.vendor_id = ours.vendor, .options = ours.options};
     if (ece.options != 0) {
         rdma_set_local_ece(identifier->id, &ece);
     }
+}
+
+static struct ibv_ece ece_of(const struct nic_queue_pair *queue_pair)
+{
+    const struct nic_ece ours = container_of(queue_pair, const struct device_queue_pair, base)->ece;
+    return (struct ibv_ece){.vendor_id = ours.vendor, .options = ours.options};
 }
 
 static struct nic_ece ece_of_peer(const struct cm_identifier *identifier)
@@ -117,22 +119,53 @@ static struct nic_ece ece_of_peer(const struct cm_identifier *identifier)
     return (struct nic_ece){.vendor = ece.vendor_id, .options = ece.options};
 }
 
+int32_t cm_request_send(struct cm_identifier *identifier, crpc_error *error)
+{
+    struct cm_search *search = identifier->search;
+    int32_t status = check_partition(identifier, identifier->target, error);
+    if (status != CRPC_OK) {
+        return status;
+    }
+    tell_ece(identifier, search->ece);
+    if (rdma_connect(identifier->id, &search->parameters)) {
+        return cm_connect_error(identifier->target, errno, error);
+    }
+    return CRPC_OK;
+}
+
+/* For the other addresses. */
+static void keep_request(struct cm_search *search, const struct rdma_conn_param *parameters,
+                         struct ibv_ece ece)
+{
+    search->parameters = *parameters;
+    search->ece = ece;
+    if (parameters->private_data_len > 0) {
+        memcpy(search->private_data, parameters->private_data, parameters->private_data_len);
+    }
+    search->parameters.private_data = search->private_data;
+    search->requested = true;
+}
+
+static void set_requesting(struct cm_identifier *identifier, bool requesting)
+{
+    pthread_mutex_lock(&identifier->cm->mutex);
+    identifier->requesting = requesting;
+    pthread_cond_broadcast(&identifier->cm->idle);
+    pthread_mutex_unlock(&identifier->cm->mutex);
+}
+
 int32_t cm_request(struct cm_identifier *identifier, const struct nic_queue_pair *queue_pair,
                    const struct nic_transport *transport, const void *private_data,
                    uint32_t private_bytes, crpc_error *error)
 {
     assert(private_bytes <= CM_PRIVATE_BYTES);
-    int32_t status = check_partition(identifier, identifier->target, error);
-    if (status != CRPC_OK) {
-        return status;
-    }
     struct rdma_conn_param parameters =
         parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
-    tell_ece(identifier, queue_pair);
-    if (rdma_connect(identifier->id, &parameters)) {
-        return cm_connect_error(identifier->target, errno, error);
-    }
-    return CRPC_OK;
+    keep_request(identifier->search, &parameters, ece_of(queue_pair));
+    set_requesting(identifier, true);
+    int32_t status = cm_request_send(identifier, error);
+    set_requesting(identifier, false);
+    return status;
 }
 
 /* ---- The queue pair -------------------------------------------------------------------------- */
@@ -291,7 +324,7 @@ int32_t cm_accept(struct cm_identifier *identifier, struct nic_queue_pair *queue
     if (status) {
         return status;
     }
-    tell_ece(identifier, queue_pair);
+    tell_ece(identifier, ece_of(queue_pair));
     struct rdma_conn_param parameters =
         parameters_of(identifier, queue_pair, transport, private_data, private_bytes);
     if (rdma_accept(identifier->id, &parameters)) {

@@ -23,13 +23,36 @@ struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner)
     return identifier;
 }
 
+struct cm_identifier *cm_identifier_new_to(struct cm *cm, void *owner,
+                                           const struct address_name *name)
+{
+    struct cm_search *search = calloc(1, sizeof(*search));
+    struct cm_identifier *identifier = search ? cm_identifier_new(cm, owner) : NULL;
+    if (!identifier) {
+        free(search);
+        return NULL;
+    }
+    search->name = *name;
+    search->best_error.struct_size = sizeof(search->best_error);
+    identifier->search = search;
+    return identifier;
+}
+
+void cm_search_end(struct cm_identifier *identifier)
+{
+    struct cm_search *search = identifier->search;
+    if (search && search->addresses) {
+        freeaddrinfo(search->addresses);
+    }
+    free(search);
+    identifier->search = NULL;
+}
+
 void cm_identifier_free(struct cm_identifier *identifier)
 {
     struct cm *cm = identifier->cm;
     cm_hand_over_answered(identifier);
-    if (identifier->addresses) {
-        freeaddrinfo(identifier->addresses);
-    }
+    cm_search_end(identifier);
     free(identifier);
     pthread_mutex_lock(&cm->mutex);
     cm->identifiers--;

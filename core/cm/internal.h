@@ -10,10 +10,10 @@
  *
  * cm.mutex guards the queue, the work list, and cm.busy, the identifier that the cm thread works
  * on. A connecting identifier belongs to the cm thread from cm_connect until the thread has queued
- * CM_EVENT_ROUTED or CM_EVENT_FAILED, and again from cm_run until it has queued CM_EVENT_RAN.
- * Otherwise it belongs to the owner. cm_destroy may be called
- * at any time. It marks the identifier as dying and waits until the cm thread has left it; from
- * then on the identifier belongs to the caller alone. rdma_destroy_id waits until all events of its
+ * CM_EVENT_ROUTED or CM_EVENT_FAILED; from the end of cm_request until the answer, since another
+ * address may have to be asked; and from cm_run until it has queued CM_EVENT_RAN. Otherwise it belongs
+ * to the owner. cm_destroy may be called at any time. It marks the identifier as dying and waits until
+ * the cm thread has left it; from then on the identifier belongs to the caller alone. rdma_destroy_id waits until all events of its
  * identifier are acknowledged. No lock may therefore be held around it, and the cm thread
  * acknowledges every event before it handles the event.
  */
@@ -81,6 +81,25 @@ struct cm {
     uint32_t task_threads_idle;
 };
 
+/* The way from a name to an address that answers. A listener has the name alone. */
+struct cm_search {
+    struct address_name name;
+    struct cm_lookup *lookup;
+    struct addrinfo *addresses;
+    struct addrinfo *next_address;
+    struct addrinfo *address; /* that is being tried */
+    bool from_source;         /* from an address of the nic's own */
+    uint32_t addresses_tried;
+    crpc_error best_error;
+    char trying[200]; /* the address being tried, for messages */
+
+    /* Of the owner's request: each address is asked the same. */
+    bool requested;
+    struct rdma_conn_param parameters;
+    struct ibv_ece ece;
+    uint8_t private_data[CM_PRIVATE_BYTES];
+};
+
 struct cm_identifier {
     struct cm *cm;
     struct rdma_cm_id *id; /* NULL until the first address is tried */
@@ -99,17 +118,9 @@ struct cm_identifier {
     uint32_t waiting;     /* listener: requests in the queue; under the mutex */
     uint64_t turned_away; /* listener: requests that never came to the queue; under the mutex */
 
-    /* connect, until ROUTED */
-    struct address_name name;
-    struct cm_lookup *lookup;
-    struct addrinfo *addresses;
-    struct addrinfo *next_address;
-    struct addrinfo *address; /* that is being tried */
-    bool from_source;         /* from an address of the nic's own */
-    uint32_t addresses_tried;
-    crpc_error best_error;
-    char trying[200]; /* the address being tried, for messages */
-
+    /* connect: until an address has answered, for it is large; a listener has it, too */
+    struct cm_search *search;
+    bool requesting;                     /* the owner is in cm_request; under the mutex */
     char target[ADDRESS_HOST_BYTES + 8]; /* as given, for messages */
     char local[ADDRESS_TEXT_BYTES];      /* under the mutex */
     char peer[ADDRESS_TEXT_BYTES];
@@ -163,8 +174,13 @@ int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error);
 int cm_lookup_take(struct cm_identifier *identifier, struct addrinfo **addresses);
 void cm_lookup_cancel(struct cm_identifier *identifier);
 
+/* connect.c: sends what the owner has requested to the address of `id`: first from cm_request, and then from the cm thread. */
+int32_t cm_request_send(struct cm_identifier *identifier, crpc_error *error);
+
 /* route.c: called by the cm thread */
 void cm_route_next(struct cm_identifier *identifier);
+/* Nobody is at this address: goes on with the next, or queues CM_EVENT_FAILED. Returns false, and does nothing, if the name had no other. */
+bool cm_route_nobody_here(struct cm_identifier *identifier, const crpc_error *error);
 void cm_route_event(struct cm_identifier *identifier, enum rdma_cm_event_type type, int status);
 bool cm_same_port(const struct cm *cm, const struct rdma_cm_id *id);
 
@@ -182,6 +198,10 @@ void cm_hand_over_answered(struct cm_identifier *identifier);
 
 /* identifier.c */
 struct cm_identifier *cm_identifier_new(struct cm *cm, void *owner);
+/* The same, with a search for that name. */
+struct cm_identifier *cm_identifier_new_to(struct cm *cm, void *owner,
+                                           const struct address_name *name);
+void cm_search_end(struct cm_identifier *identifier);
 void cm_identifier_free(struct cm_identifier *identifier);
 void cm_note_addresses(struct cm_identifier *identifier);
 /* Frees what cm_queue_purge gave, which the owner will never take; with a request goes the identifier that it would have
@@ -200,6 +220,9 @@ int32_t cm_connect_error(const char *target, int os_error, crpc_error *error);
 /* Fills *error. Returns true if the private data comes from the peer's application. */
 bool cm_reject_error(const char *target, int reason, const uint8_t *private_data,
                      uint32_t private_bytes, crpc_error *error);
+/* Another address of that host may be the right one: nobody listens at this one, or the listener there does not use its device. An
+ * application that refuses without a word looks the same. */
+bool cm_reject_of_address(int reason, const uint8_t *private_data, uint32_t private_bytes);
 
 /* ---- copyrpc-top: tell.c --------------------------------------------------------------------- */
 

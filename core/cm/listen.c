@@ -78,7 +78,7 @@ static void set_options(struct cm_identifier *identifier, int family)
     rdma_set_option(identifier->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
     if (family == AF_INET6) {
         rdma_set_option(identifier->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY,
-                        identifier->name.any ? &off : &on, sizeof(on));
+                        identifier->search->name.any ? &off : &on, sizeof(on));
     }
 }
 
@@ -114,8 +114,10 @@ static int32_t listen_on(struct cm_identifier *identifier, struct sockaddr *addr
 /* Every address, of both families where the machine has both. */
 static int32_t listen_on_any(struct cm_identifier *identifier, crpc_error *error)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(identifier->name.port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(identifier->name.port)};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                               .sin6_port = htons(identifier->search->name.port)};
+    struct sockaddr_in four = {.sin_family = AF_INET,
+                               .sin_port = htons(identifier->search->name.port)};
     int32_t status = listen_on(identifier, (struct sockaddr *)&six, error);
     if (status == CRPC_OK || error->os_error == EADDRINUSE) {
         return status;
@@ -126,7 +128,7 @@ static int32_t listen_on_any(struct cm_identifier *identifier, crpc_error *error
 static int32_t listen_on_named(struct cm_identifier *identifier, crpc_error *error)
 {
     struct addrinfo *addresses = NULL;
-    int result = address_look_up(&identifier->name, &addresses);
+    int result = address_look_up(&identifier->search->name, &addresses);
     if (result) {
         return error_set(error, CRPC_E_UNREACHABLE, 0, "%.100s: cannot resolve this host name: %s",
                          identifier->target, gai_strerror(result));
@@ -149,11 +151,10 @@ int32_t cm_listen(struct cm *cm, const char *address, uint32_t backlog, void *ow
     if (status) {
         return status;
     }
-    struct cm_identifier *made = cm_identifier_new(cm, owner);
+    struct cm_identifier *made = cm_identifier_new_to(cm, owner, &name);
     if (!made) {
         return error_set(error, CRPC_E_NO_MEMORY, ENOMEM, "no memory for a listener");
     }
-    made->name = name;
     made->backlog = backlog ? backlog : BACKLOG_DEFAULT;
     snprintf(made->target, sizeof(made->target), "%s", address);
     status = name.any ? listen_on_any(made, error) : listen_on_named(made, error);

@@ -76,11 +76,11 @@ int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error)
     pthread_mutex_init(&lookup->mutex, NULL);
     lookup->references = 2; /* the identifier's and the thread's */
     lookup->identifier = identifier;
-    lookup->name = identifier->name;
-    identifier->lookup = lookup;
+    lookup->name = identifier->search->name;
+    identifier->search->lookup = lookup;
     int os_error = start_detached(run, lookup);
     if (os_error) {
-        identifier->lookup = NULL;
+        identifier->search->lookup = NULL;
         pthread_mutex_destroy(&lookup->mutex);
         free(lookup);
         return error_set(error, CRPC_E_SYSTEM, os_error,
@@ -91,8 +91,8 @@ int32_t cm_lookup_start(struct cm_identifier *identifier, crpc_error *error)
 
 int cm_lookup_take(struct cm_identifier *identifier, struct addrinfo **addresses)
 {
-    struct cm_lookup *lookup = identifier->lookup;
-    identifier->lookup = NULL;
+    struct cm_lookup *lookup = identifier->search->lookup;
+    identifier->search->lookup = NULL;
     pthread_mutex_lock(&lookup->mutex);
     int result = lookup->result;
     *addresses = lookup->addresses;
@@ -105,11 +105,11 @@ int cm_lookup_take(struct cm_identifier *identifier, struct addrinfo **addresses
 
 void cm_lookup_cancel(struct cm_identifier *identifier)
 {
-    struct cm_lookup *lookup = identifier->lookup;
+    struct cm_lookup *lookup = identifier->search ? identifier->search->lookup : NULL;
     if (!lookup) {
         return;
     }
-    identifier->lookup = NULL;
+    identifier->search->lookup = NULL;
     pthread_mutex_lock(&lookup->mutex);
     lookup->identifier = NULL;
     pthread_mutex_unlock(&lookup->mutex);

@@ -156,14 +156,31 @@ static void tell_rejected(struct cm_identifier *identifier, const struct seen *s
         tell(identifier, CM_EVENT_DISCONNECTED, seen);
         return;
     }
-    struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_REJECTED, identifier);
+    crpc_error error = {.struct_size = sizeof(error)};
     uint32_t bytes = seen->parameters.private_data_len;
     bytes = bytes < CM_PRIVATE_BYTES_MAX ? bytes : CM_PRIVATE_BYTES_MAX;
-    if (cm_reject_error(identifier->target, seen->status, seen->private_data, bytes,
-                        &event->error)) {
+    bool theirs =
+        cm_reject_error(identifier->target, seen->status, seen->private_data, bytes, &error);
+    if (cm_reject_of_address(seen->status, seen->private_data, bytes) &&
+        cm_route_nobody_here(identifier, &error)) {
+        return;
+    }
+    struct cm_event *event = cm_spare_event(identifier->cm, CM_EVENT_REJECTED, identifier);
+    event->error = error;
+    if (theirs) {
         cm_event_set_private(event, seen->private_data, bytes);
     }
     cm_queue_spare(identifier->cm, identifier);
+}
+
+/* The host does not answer. After it has accepted, it may be slow to hear of our answer. */
+static void tell_unreachable(struct cm_identifier *identifier, int status)
+{
+    crpc_error error = {.struct_size = sizeof(error)};
+    cm_connect_error(identifier->target, status < 0 ? -status : status, &error);
+    if (identifier->passive || identifier->answered || !cm_route_nobody_here(identifier, &error)) {
+        tell_failed(identifier, status);
+    }
 }
 
 /* Begins an event of a device. */
@@ -209,6 +226,7 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
         return;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
         identifier->answered = true;
+        cm_search_end(identifier);
         tell(identifier, CM_EVENT_CONNECT_RESPONSE, seen);
         return;
     case RDMA_CM_EVENT_ESTABLISHED:
@@ -218,6 +236,8 @@ static void dispatch(struct cm_identifier *identifier, const struct seen *seen)
         tell_rejected(identifier, seen);
         return;
     case RDMA_CM_EVENT_UNREACHABLE:
+        tell_unreachable(identifier, seen->status);
+        return;
     case RDMA_CM_EVENT_CONNECT_ERROR:
         tell_failed(identifier, seen->status);
         return;

@@ -93,13 +93,27 @@ static uint32_t refusal_read(const uint8_t *data, uint32_t bytes)
            (uint32_t)data[7] << 24;
 }
 
+/* InfiniBand's private data is always of full length. So refuses the kernel where the port has a listener at other addresses, and where
+ * the application that listens ends. */
+static bool is_empty(const uint8_t *private_data, uint32_t private_bytes)
+{
+    uint8_t any = 0;
+    for (uint32_t i = 0; i < private_bytes; i++) {
+        any |= private_data[i];
+    }
+    return any == 0;
+}
+
 static bool consumer_reject_error(const char *target, const uint8_t *private_data,
                                   uint32_t private_bytes, crpc_error *error)
 {
     switch (refusal_read(private_data, private_bytes)) {
     case 0:
-        error_set(error, CRPC_E_REFUSED, 0, "%.100s: the application there refused the connection",
-                  target);
+        error_set(error, CRPC_E_REFUSED, 0,
+                  "%.100s: the application there refused the connection%s", target,
+                  is_empty(private_data, private_bytes)
+                      ? ", or listens at another address of its host"
+                      : "");
         return true;
     case REFUSAL_OTHER_DEVICE:
         error_set(error, CRPC_E_REFUSED, 0,
@@ -117,6 +131,14 @@ static bool consumer_reject_error(const char *target, const uint8_t *private_dat
                   target);
         return false;
     }
+}
+
+bool cm_reject_of_address(int reason, const uint8_t *private_data, uint32_t private_bytes)
+{
+    return reason == REASON_INVALID_SERVICE_ID ||
+           ((reason == REASON_CONSUMER || reason == -ECONNREFUSED) &&
+            (is_empty(private_data, private_bytes) ||
+             refusal_read(private_data, private_bytes) == REFUSAL_OTHER_DEVICE));
 }
 
 bool cm_reject_error(const char *target, int reason, const uint8_t *private_data,

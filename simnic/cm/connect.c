@@ -55,13 +55,24 @@ static void put_ece(struct cm_message *message, const struct rdma_ucm_ece *ece)
     message->ece_attributes = ece->attr_mod;
 }
 
-/* What the other host answers when nobody listens. There is only one host here, so it need not be
- * asked. */
+static struct port_key destination_of(const struct cm_id *id)
+{
+    struct port_key to = {.port_space = id->port_space,
+                          .port = address_port(&id->destination),
+                          .family = id->destination.ss_family};
+    address_raw(&id->destination, to.address);
+    return to;
+}
+
+/* What the other host answers when nobody listens. There is only one host here, so it need not be asked. A port is a service of InfiniBand's
+ * connection manager, whatever the address: if there is one, it is the kernel's rdma_cm that refuses, as applications do. */
 static void no_listener(struct cm_id *id)
 {
-    struct cm_event *event = is_datagram(id)
-                                 ? event_new(id, EVENT_UNREACHABLE, SIDR_UNSUPPORTED)
-                                 : event_new(id, EVENT_REJECTED, REJECT_INVALID_SERVICE_ID);
+    struct port_key to = destination_of(id);
+    int32_t reason =
+        ports_listened(&cm_of(id)->host, &to) ? REJECT_CONSUMER_DEFINED : REJECT_INVALID_SERVICE_ID;
+    struct cm_event *event = is_datagram(id) ? event_new(id, EVENT_UNREACHABLE, SIDR_UNSUPPORTED)
+                                             : event_new(id, EVENT_REJECTED, reason);
     if (event && is_datagram(id)) {
         event->response.param.ud.private_data_len = SIDR_REPLY_PRIVATE_BYTES;
     } else if (event) {
@@ -72,10 +83,7 @@ static void no_listener(struct cm_id *id)
 
 static bool find_listener(struct cm_id *id)
 {
-    struct port_key to = {.port_space = id->port_space,
-                          .port = address_port(&id->destination),
-                          .family = id->destination.ss_family};
-    address_raw(&id->destination, to.address);
+    struct port_key to = destination_of(id);
     return ports_find(&cm_of(id)->host, &to, &id->talk.peer);
 }
 

@@ -302,3 +302,17 @@ bool ports_find(const struct cm_host *host, const struct port_key *to, struct po
     table_unlock(host);
     return best > 0;
 }
+
+bool ports_listened(const struct cm_host *host, const struct port_key *to)
+{
+    struct port_table *table = table_of(host);
+    bool found = false;
+    table_lock(host);
+    for (uint32_t i = 0; i < table->used && i < ENTRY_COUNT && !found; i++) {
+        struct port_entry *entry = &table->entry[i];
+        found = entry->flags & ENTRY_LISTENING && entry->port == to->port &&
+                key_of(entry).port_space == to->port_space && entry_live(host, entry);
+    }
+    table_unlock(host);
+    return found;
+}

@@ -37,6 +37,9 @@ int ports_listen(const struct cm_host *host, int entry, const struct port_key *k
  * wildcard. */
 bool ports_find(const struct cm_host *host, const struct port_key *to, struct port_owner *owner);
 
+/* Whether a live process listens at this port, at whatever address. */
+bool ports_listened(const struct cm_host *host, const struct port_key *to);
+
 /* Whether a listener bound to `bound` takes requests to `to`: 0 no, 1 as a wildcard, 2 by
  * address. */
 int ports_match(const struct port_key *bound, const struct port_key *to);

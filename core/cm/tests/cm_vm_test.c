@@ -150,19 +150,34 @@ static void test_wildcards(void **state)
     connect_once(*state, "0.0.0.0:0", place_address(0));
 }
 
+/* The names of these tests, for the rest of this process. */
+static void know_names(void)
+{
+    static bool known;
+    char hosts[1024], six[64];
+    if (known) {
+        return;
+    }
+    snprintf(six, sizeof(six), "%.*s", (int)strlen(place_address6()) - 2, place_address6() + 1);
+    snprintf(hosts, sizeof(hosts),
+             "127.0.0.1 localhost\n%s one\n"
+             "127.0.0.9 several\n203.0.113.9 several\n%s several\n"
+             "%s elsewhere\n203.0.113.9 elsewhere\n"
+             "%s both\n%s both\n"
+             "%s rails\n%s rails\n",
+             place_address(0), place_address(0), place_address(1), six, place_address(0),
+             place_address(1), place_address(0));
+    if (!file_overlay("/etc/hosts", hosts)) {
+        fail_msg("/etc/hosts cannot be overlaid");
+    }
+    known = true;
+}
+
 /* The first two addresses of the name lead nowhere. */
 static void test_names(void **state)
 {
     struct rig *rig = *state;
-    char hosts[512];
-    snprintf(hosts, sizeof(hosts),
-             "127.0.0.1 localhost\n%s one\n"
-             "127.0.0.9 several\n203.0.113.9 several\n%s several\n"
-             "%s elsewhere\n203.0.113.9 elsewhere\n",
-             place_address(0), place_address(0), place_address(1));
-    if (!file_overlay("/etc/hosts", hosts)) {
-        fail_msg("/etc/hosts cannot be overlaid");
-    }
+    know_names();
     connect_once(rig, "one:0", "one");
     connect_once(rig, place_at(0, "0"), "several");
 
@@ -181,6 +196,54 @@ static void test_names(void **state)
     assert_int_equal(
         cm_listen(rig->server.cm, "no-such-host.invalid:7471", 0, NULL, &identifier, &error),
         CRPC_E_UNREACHABLE);
+}
+
+/* Nobody listens at the first address of the name, or the listener there does not use its device: the next one is asked the same. The
+ * resolver decides which comes first, so the server is at each of the two once. */
+static void test_names_where_one_refuses(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    char listen_six[80];
+    snprintf(listen_six, sizeof(listen_six), "%s:0", place_address6());
+    know_names();
+    connect_once(rig, place_at(0, "0"), "both");
+    connect_once(rig, listen_six, "both");
+    connect_once(rig, "*:0", "rails");
+
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
+    struct cm_identifier *identifier = side_connect(&rig->client, "both:7999", NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
+    assert_int_equal(event.error.status, CRPC_E_REFUSED);
+    assert_non_null(strstr(event.error.message, "both:7999: nobody listens there"));
+    cm_destroy(identifier);
+
+    /* Without another address, the kernel's refusal is told as what it may be. */
+    struct cm_identifier *elsewhere = side_listen(&rig->server, listen_six, NULL);
+    identifier = side_connect(&rig->client, at_port(place_address(0), elsewhere), NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    event = side_expect(&rig->client, CM_EVENT_REJECTED);
+    assert_non_null(strstr(event.error.message, "or listens at another address of its host"));
+    cm_destroy(identifier);
+    cm_destroy(elsewhere);
+
+    /* An application that refuses is asked no further, though others listen. */
+    struct cm_identifier *listener = side_listen(&rig->server, "*:0", NULL);
+    identifier = side_connect(&rig->client, at_port("both", listener), NULL);
+    side_expect(&rig->client, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
+    cm_reject(event.identifier, "no", 3);
+    cm_destroy(event.identifier);
+    event = side_expect(&rig->client, CM_EVENT_REJECTED);
+    assert_string_equal((char *)event.private_data, "no");
+    side_expect_silence(&rig->server);
+    cm_destroy(identifier);
+    cm_destroy(listener);
+    queue_pair_drop(&queue_pair);
 }
 
 /* ---- Not connecting -------------------------------------------------------------------------- */
@@ -418,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_ipv6, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_wildcards, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_names, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_names_where_one_refuses, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_listens, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_reject, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_peer_without_a_number, rig_set_up, rig_tear_down),
@@ -449,10 +513,12 @@ int main(int argc, char **argv)
     };
     if (geteuid() != 0) { /* these put a file in the place of one of the system's */
         LEAVE_OUT(tests, test_names, "it needs the right to mount");
+        LEAVE_OUT(tests, test_names_where_one_refuses, "it needs the right to mount");
         LEAVE_OUT(tests, test_destroy_lookup, "it needs the right to mount");
     }
     if (!has_ipv6()) {
         LEAVE_OUT(tests, test_ipv6, "the first rail has no IPv6 address");
+        LEAVE_OUT(tests, test_names_where_one_refuses, "the first rail has no IPv6 address");
     }
     if (geteuid() != 0 && !getenv("TEST_LINK1_DOWN")) {
         LEAVE_OUT(tests, test_port_events, "nothing says how to take a link down");

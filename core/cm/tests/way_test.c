@@ -163,6 +163,7 @@ void __wrap_freeifaddrs(struct ifaddrs *interfaces)
 struct fixture {
     struct cm cm;
     struct cm_identifier identifier;
+    struct cm_search search;
     struct rdma_cm_id id;
     struct device_nic nic;
     struct ibv_qp qp;
@@ -194,6 +195,7 @@ static int set_up(void **state)
     pthread_mutex_init(&fixture->cm.mutex, NULL);
     fixture->identifier.cm = &fixture->cm;
     fixture->identifier.id = &fixture->id;
+    fixture->identifier.search = &fixture->search;
     strcpy(fixture->identifier.target, "rail0:7471");
     strcpy(fixture->identifier.peer, "192.0.2.1:1000");
     *state = fixture;
@@ -203,6 +205,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
+    if (fixture->search.addresses) {
+        freeaddrinfo(fixture->search.addresses);
+    }
     close(fixture->cm.event_fd);
     pthread_mutex_destroy(&fixture->cm.mutex);
     free(fixture);
@@ -355,15 +360,13 @@ static void a_dynamic_queue_pair_gets_the_way_of_the_route(void **state)
 
 static void resolve(struct fixture *fixture)
 {
-    struct addrinfo *address = NULL;
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    assert_int_equal(getaddrinfo("192.0.2.1", "7471", &hints, &address), 0);
-    fixture->identifier.addresses = fixture->identifier.next_address = address;
+    assert_int_equal(getaddrinfo("192.0.2.1", "7471", &hints, &fixture->search.addresses), 0);
+    fixture->search.next_address = fixture->search.addresses;
     fixture->cm.spare = calloc(1, sizeof(*fixture->cm.spare));
     cm_route_next(&fixture->identifier);
-    if (fixture->identifier.addresses) {
-        freeaddrinfo(address);
-    }
+    freeaddrinfo(fixture->search.addresses);
+    fixture->search.addresses = NULL;
     free(fixture->cm.spare);
 }
 
@@ -436,8 +439,8 @@ static void start_and_lead_elsewhere(struct fixture *fixture)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
                              .ai_socktype = SOCK_STREAM};
-    assert_int_equal(getaddrinfo("192.0.2.1", "7471", &hints, &fixture->identifier.addresses), 0);
-    fixture->identifier.next_address = fixture->identifier.addresses;
+    assert_int_equal(getaddrinfo("192.0.2.1", "7471", &hints, &fixture->search.addresses), 0);
+    fixture->search.next_address = fixture->search.addresses;
     fixture->cm.spare = calloc(1, sizeof(*fixture->cm.spare));
     cm_route_next(&fixture->identifier);
     assert_int_equal(fake.resolved, 1);
