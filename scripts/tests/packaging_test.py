@@ -72,8 +72,15 @@ parts = [int(part) for part in version().split(".")]
 check("none is of a version that is still to come",
       [f"{name} {first}" for (name, _), first in of_package.items() if [int(part) for part in first.split(".")] > parts])
 
-plan = subprocess.run(["meson", "introspect", "--installed", build], check=True, capture_output=True, text=True).stdout
-installed = [re.sub(r"^/(usr/local|usr)/", "usr/", path) for path in json.loads(plan).values()]
+
+
+def introspect(what):
+    return json.loads(subprocess.run(["meson", "introspect", what, build], check=True, capture_output=True, text=True).stdout)
+
+
+# debhelper names the folder of libraries after the machine; meson does only where dpkg-dev is.
+libraries = next(option["value"] for option in introspect("--buildoptions") if option["name"] == "libdir")
+installed = [re.sub(r"^/(usr/local|usr)/", "usr/", path).replace(f"usr/{libraries}/", "usr/lib/machine/") for path in introspect("--installed").values()]
 check("a package has each installed file", [path for path in installed if not any(has(pattern, path) for pattern in patterns())])
 check("and each name in a package is that of an installed file",
       [pattern for pattern in patterns() if not any(has(pattern, path) for path in installed)])

@@ -265,6 +265,14 @@ static void write_formats(const char *folder)
     histogram_destroy(histogram);
 }
 
+/* Not in main: the version of TAP must be the first line. */
+static int tell_seed(void **state)
+{
+    (void)state;
+    printf("# TEST_SEED=%llu\n", (unsigned long long)random_state);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -280,11 +288,10 @@ int main(int argc, char **argv)
     };
     const char *seed = getenv("TEST_SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 88172645463325252u;
-    printf("# TEST_SEED=%llu\n", (unsigned long long)random_state);
     if (argc == 2) {
         write_formats(argv[1]);
         return 0;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, tell_seed, NULL);
 }
