@@ -31,62 +31,22 @@ umask 022
 is_base_ours=''
 [ -n "$base" ] || { base=$work/base is_base_ours=1; }
 commit_time=$(git -c safe.directory="$root" -C "$root" log -1 --format=%ct)
-# shellcheck source=/dev/null # of the system
-codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-# shellcheck source=/dev/null # of the system
-origin=$(. /etc/os-release && echo "${ID^}") # Debian, Ubuntu
+. "$root/scripts/roots.sh"
 
-# in_root NAME COMMAND...: with processes and mounts of its own, which end with the command.
-in_root() {
-    # shellcheck disable=SC2016 # expanded by the shell within
-    commit_time=$commit_time unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t sysfs -o ro sysfs sys; mount -t tmpfs tmpfs dev/shm
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH="$commit_time" chroot "$@"' in_root "$work/$1" . "${@:2}"
-}
-as_nobody() { in_root "$1" setpriv --reuid nobody --regid nogroup --clear-groups env HOME=/tmp "${@:2}"; }
-install_in() { in_root "$1" apt-get install -y -q --no-install-recommends "${@:2}"; }
+# in_copy NAME COMMAND...: in a copy of the bare system.
+in_copy() { in_root "$work/$1" SOURCE_DATE_EPOCH="$commit_time" "${@:2}"; }
+as_nobody() { in_copy "$1" setpriv --reuid nobody --regid nogroup --clear-groups env HOME=/tmp "${@:2}"; }
+install_in() { in_copy "$1" apt-get install -y -q --no-install-recommends "${@:2}"; }
 
-# step NAME COMMAND...: its output goes to a log, of which the end is shown when it fails. Not for conditions, where bash forgets what -e is.
-step() {
-    local name=$1 log begun=$SECONDS status
-    log=$work/logs/${name// /-}.log
-    shift
-    set +e
-    (set -e; "$@") > "$log" 2>&1 < /dev/null
-    status=$?
-    set -e
-    [ $status = 0 ] || { tail -n 30 "$log" >&2; die "failed: $name; the whole log is ${log#"$root/"}"; }
-    say "$name: $((SECONDS - begun)) s"
-}
-
-# The distribution's own archives that apt knows here, as lines for another system.
-archives() {
-    # shellcheck disable=SC2016 # apt's words
-    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' "Origin: $origin" | sort -u |
-        awk -v codename="$codename" '$2 ~ "^" codename { print "deb", $1, $2, $3 }'
-}
-
-bootstrap() {
-    local mirror components
-    mirror=$(archives | awk -v codename="$codename" '$3 == codename { print $2; exit }')
-    components=$(archives | awk -v codename="$codename" '$3 == codename { print $4 }' | paste -sd ,)
-    rm -rf --one-file-system "${base:?}.part"
-    debootstrap --variant=minbase --components="$components" "$codename" "$base.part" "$mirror"
-    archives > "$base.part/etc/apt/sources.list"
-    mv "$base.part" "$base"
-}
-
-# readme_lines NAME NUMBER: does what a block of the README's "Install it" says, in a copy of the checkout in that root. Whoever is root already
-# needs no sudo, and nobody is there to say yes.
+# readme_lines NAME NUMBER: does what a block of the README's "Install it" says, in a copy of the checkout in that root.
 readme_lines() {
     local source=$root # for readme_block
     . "$root/docs/tests/readme.sh"
-    # shellcheck disable=SC2016 # for the shell that it will be
-    printf '#!/bin/sh\n[ "$1" != apt ] || { shift; set -- apt-get -y "$@"; }\nexec "$@"\n' > "$work/$1/usr/bin/sudo"
-    chmod +x "$work/$1/usr/bin/sudo"
+    sudo_for_root "$work/$1"
     readme_block "Install it" sh "$2" > "$work/$1$inside/lines"
     [ -s "$work/$1$inside/lines" ] || die "the README has no block $2 of lines to install by"
     # shellcheck disable=SC2016 # expanded by the shell within
-    in_root "$1" nice sh -euxc 'cd "$1/copyrpc" && . ../lines' sh "$inside"
+    in_copy "$1" nice sh -euxc 'cd "$1/copyrpc" && . ../lines' sh "$inside"
 }
 # A copy of the bare system that has a copy of the checkout. Times and modes are those of a commit, not those of this checkout.
 prepare() { # NAME
@@ -101,13 +61,13 @@ prepare() { # NAME
 # ---- The first copy: the packages.
 source_package() {
     # shellcheck disable=SC2016 # expanded by the shell within
-    in_root builder sh -euxc 'cd "$1/copyrpc" && dpkg-buildpackage --unsigned-source --unsigned-changes --build=source' sh "$inside"
+    in_copy builder sh -euxc 'cd "$1/copyrpc" && dpkg-buildpackage --unsigned-source --unsigned-changes --build=source' sh "$inside"
 }
 # The Python modules call no function that has a hardened twin. What there is of protected control flow, the distribution decides.
 check_packages() {
     install_in builder lintian devscripts
     # shellcheck disable=SC2016 # expanded by the shell within
-    in_root builder sh -euxc 'cd "$1/copyrpc/debian"
+    in_copy builder sh -euxc 'cd "$1/copyrpc/debian"
         hardening-check --nocfprotection $(find copyrpc-tools/usr/bin simnic libcopyrpc0 libnccl-net-copyrpc -type f "(" -path "*/bin/*" -o -name "lib*.so*" ")")
         cd ..
         lintian --allow-root -i --pedantic --fail-on error,warning ../*.changes' sh "$inside"
@@ -130,12 +90,11 @@ serve_packages() { # ROOT: so that apt finds the packages as those of any other 
     mkdir "$work/$1/packages"
     cp "$work/result/"*.deb "$work/$1/packages/"
     # shellcheck disable=SC2016 # expanded by the shell within
-    in_root builder sh -euc 'cd "$1" && dpkg-scanpackages .' sh "$inside" > "$work/$1/packages/Packages"
+    in_copy builder sh -euc 'cd "$1" && dpkg-scanpackages .' sh "$inside" > "$work/$1/packages/Packages"
     echo 'deb [trusted=yes] file:/packages ./' >> "$work/$1/etc/apt/sources.list"
 }
 
 mkdir -p "$work/logs" "$work/result"
-command -v debootstrap >/dev/null || step "getting debootstrap" apt-get install -y --no-install-recommends debootstrap
 remove_roots() {
     rm -rf --one-file-system "${work:?}"/{builder,user,simnic,meson}
     [ -z "$is_base_ours" ] || rm -rf --one-file-system "${base:?}"
@@ -148,9 +107,9 @@ finish() {
 }
 trap finish EXIT
 remove_roots
-[ -e "$base/etc/os-release" ] || step "bootstrapping $codename" bootstrap
+base_root "$base"
 step "a system for the build" prepare builder
-step "updating it" in_root builder apt-get update -q
+step "updating it" in_copy builder apt-get update -q
 step "building and installing by the README" readme_lines builder 1
 step "the source package" source_package
 [ -n "$build_only" ] || step "lintian and hardening-check" check_packages
@@ -160,7 +119,7 @@ cp "$work/builder$inside/"*_* "$work/result/"
 
 step "a system for a user of packages" serve_packages user
 begun=$SECONDS
-step "updating that" in_root user apt-get update -q
+step "updating that" in_copy user apt-get update -q
 step "test hello" run_test hello
 say "from a bare system to the first call in C: $((SECONDS - begun)) s"
 begun=$SECONDS
@@ -175,12 +134,12 @@ for name in "${tests[@]}"; do
 done
 
 step "a system for a user of simnic alone" serve_packages simnic
-step "updating it for simnic" in_root simnic apt-get update -q
+step "updating it for simnic" in_copy simnic apt-get update -q
 step "test simnic" run_test simnic simnic SIMNIC_ALONE=1
 
 step "a system for a user of meson" prepare meson
 begun=$SECONDS
-step "updating the last" in_root meson apt-get update -q
+step "updating the last" in_copy meson apt-get update -q
 step "getting jansson for simnic" install_in meson libjansson-dev
 step "installing by the README with meson" readme_lines meson 2
 step "the README's program" as_nobody meson "$inside/copyrpc/debian/tests/hello"

@@ -20,13 +20,7 @@ file=$root/packaging/simnic/Containerfile
 command -v jq > /dev/null || die "there is no jq"
 command -v debootstrap > /dev/null || die "there is no debootstrap: apt install debootstrap"
 
-# In FOLDER, with processes and mounts of its own, which end with the command.
-in_root() { # FOLDER COMMAND...
-    # shellcheck disable=SC2016 # expanded by the shell within
-    unshare --mount --pid --fork --kill-child sh -euc 'cd "$1"; shift; mount -t proc proc proc; mount -t tmpfs tmpfs dev/shm
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot . "$@"' \
-        in_root "$@" < /dev/null
-}
+. "$root/scripts/roots.sh"
 # A container as docker's is by default, but for its seccomp profile, and for more that is not there: a user with rights, capabilities, a network.
 contained() { # FOLDER COMMAND...
     # shellcheck disable=SC2016 # expanded by the shell within
@@ -86,7 +80,7 @@ instruction() { # WORD REST
     COPY) copy "${words[@]}" ;;
     RUN)
         # shellcheck disable=SC2016 # expanded by the shell within
-        in_root "$folder" sh -euc 'cd "$1" && eval "$2"' RUN "$inside" "$2" > "$work/log" 2>&1 || { tail -n 30 "$work/log" >&2; die "failed: RUN $2"; } ;;
+        in_root "$folder" sh -euc 'cd "$1" && eval "$2"' RUN "$inside" "$2" > "$work/log" 2>&1 < /dev/null || { tail -n 30 "$work/log" >&2; die "failed: RUN $2"; } ;;
     CMD) mapfile -t command < <(jq -r '.[]' <<< "$2") ;;
     *) die "$file: $1 is not understood here" ;;
     esac
