@@ -53,7 +53,7 @@ fi
 
 project() { /usr/bin/python3 scripts/package/python_project.py "$@"; }
 
-# Prints the first Python $1 that is here with what it takes to build and install: "3.13t" is one without a GIL.
+# Prints the first Python $1 that is here with what it takes to build and install: "3.14t" is one without a GIL.
 find_python() {
     local candidate
     for candidate in "/usr/bin/python$1" "$(command -v "python$1")" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/"python$1"; do

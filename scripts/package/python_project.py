@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PYTHON = Path(__file__).resolve().parents[2] / "bindings" / "python"
-WITHOUT_GIL_SINCE = (3, 13)
+WITHOUT_GIL_SINCE = (3, 14)  # cffi refuses to be built for 3.13t
 
 
 def number(version: str) -> tuple[int, ...]:
