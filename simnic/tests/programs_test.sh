@@ -317,15 +317,23 @@ if command -v ucx_perftest > /dev/null; then
     # Since 1.16, UCX adds the offset of an atomic key, which it makes by DevX alone, also to the address of a usual key: its atomics by the mlx5
     # transports change other memory where DevX does not do all (ib_mlx5dv_md.c, uct_ib_mlx5_md_open; ib_md.c, uct_ib_verbs_mkey_pack).
     ucx_version=$(ucx_info -v | sed -n 's/^# Library version: //p')
+    perftest=ucx_perftest
+    if ldd "$(command -v ucx_perftest)" | grep -q libmpi; then # as in Debian 13: it takes itself for one of MPI's processes when it has no terminal
+        mkdir "$work/bin"
+        printf '#!/bin/sh\nexec script -qefc "ucx_perftest $*" /dev/null\n' > "$work/bin/perftest"
+        chmod +x "$work/bin/perftest"
+        PATH=$work/bin:$PATH
+        perftest=perftest
+    fi
     atomics=dc_mlx5
     [ "$(printf '%s\n' 1.16 "$ucx_version" | sort -V | head -1)" != 1.16 ] || atomics=rc_verbs
     for test in put_lat add_lat am_bw; do
         transport=dc_mlx5
         [ $test != add_lat ] || transport=$atomics
-        check "ucx_perftest -x $transport -t $test" pair "$port" "ucx_perftest -p $port" \
-            "ucx_perftest -p $port -x $transport -d mlx5_0:1 -t $test -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
+        check "ucx_perftest -x $transport -t $test" pair "$port" "$perftest -p $port" \
+            "$perftest -p $port -x $transport -d mlx5_0:1 -t $test -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
     done
-    tags="env UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_RC_MLX5_TM_ENABLE=y ucx_perftest -p $port"
+    tags="env UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_RC_MLX5_TM_ENABLE=y $perftest -p $port"
     check "ucx_perftest -t tag_lat" pair "$port" "$tags" "$tags -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
 else
     echo "# UCX is left out: there is no ucx_perftest"
@@ -377,7 +385,7 @@ silent() { # two limited members: no answer
 check "InfiniBand: ib_write_bw by a P_Key of limited members" silent
 if command -v ucx_perftest > /dev/null; then
     ucx() { # TRANSPORT
-        local with="env UCX_TLS=$1 UCX_NET_DEVICES=mlx5_0:1 ucx_perftest -p $port"
+        local with="env UCX_TLS=$1 UCX_NET_DEVICES=mlx5_0:1 $perftest -p $port"
         pair "$port" "$with" "$with -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
     }
     for transport in rc_x dc_x ud_x; do
