@@ -102,15 +102,15 @@ static int must_hold(struct hold *hold)
     return 0;
 }
 
-#if PY_VERSION_HEX < 0x030A0000
+#if PY_VERSION_HEX < 0x030B0000
 #define EXIT_CAN_BE_LEFT_OUT 1
 #else
 #define EXIT_CAN_BE_LEFT_OUT 0
 #endif
 
 #if EXIT_CAN_BE_LEFT_OUT
-/* Python 3.9 runs signal handlers between any two instructions, also between the end of a block of `with` and the call of __exit__. If the
- * handler raises an exception there, the lock would stay taken for good. But `with` looks __exit__ up before it calls __enter__, and keeps
+/* Python 3.9 runs signal handlers between any two instructions, also between the end of a block of `with` and the call of __exit__; and 3.10
+ * where it goes on after an exception, so also before __exit__ hears of one. If the handler raises an exception there, the lock would stay taken for good. But `with` looks __exit__ up before it calls __enter__, and keeps
  * what it finds on the stack of the frame until the end. So what it finds is an object of its own each time, which lets go of the lock when it is
  * called, and otherwise when it ends, with the frame's stack. */
 struct way_out {
