@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define MAGIC "copyrpc-check 1\n"
-#define MAGIC_BYTES 16
+#define MAGIC_BYTES 16 /* without the end of the string */
 #define DONE_MS 1000
 
 struct message {
@@ -46,7 +46,8 @@ static void set_patience(int fd, uint32_t seconds)
 
 static bool send_message(int fd, uint32_t service, const void *blob, uint32_t bytes)
 {
-    struct message message = {.magic = MAGIC, .service = htonl(service), .bytes = htonl(bytes)};
+    struct message message = {.service = htonl(service), .bytes = htonl(bytes)};
+    memcpy(message.magic, MAGIC, MAGIC_BYTES);
     const size_t room = sizeof(message.blob);
     memcpy(message.blob, blob, bytes < room ? bytes : room);
     return send(fd, &message, sizeof(message), MSG_NOSIGNAL) == (ssize_t)sizeof(message);
@@ -154,7 +155,8 @@ static bool is_done(int fd, int patience_ms)
 
 static void refuse(int fd, uint32_t service, const char *why)
 {
-    struct message refusal = {.magic = MAGIC, .service = htonl(service)};
+    struct message refusal = {.service = htonl(service)};
+    memcpy(refusal.magic, MAGIC, MAGIC_BYTES);
     snprintf((char *)refusal.blob, sizeof(refusal.blob), "%.250s", why);
     (void)!send(fd, &refusal, sizeof(refusal), MSG_NOSIGNAL);
 }

@@ -22,7 +22,7 @@
 #include "signals.h"
 #include "stranger.h"
 
-static void call_once(void)
+static void call_it_once(void)
 {
     client_call(&client, 0, METHOD_ECHO, 100, 0);
     client_finish(&client, 60);
@@ -34,7 +34,7 @@ static void connect_to_host(const char *host)
     peer_start(&peer, host);
     client_open(&client);
     assert_int_equal(client_connect(&client, peer.address, NULL), CRPC_OK);
-    call_once();
+    call_it_once();
     client_leave(&client);
     client_close(&client);
     peer_stop(&peer);
@@ -54,7 +54,7 @@ static void by_host_name(void **state)
     snprintf(address, sizeof(address), "%s:%s", place_name(), strrchr(peer.address, ':') + 1);
     client_open(&client);
     assert_int_equal(client_connect(&client, address, NULL), CRPC_OK);
-    call_once();
+    call_it_once();
     client_leave(&client);
     client_close(&client);
     peer_stop(&peer);
@@ -148,7 +148,7 @@ static void a_client_of_another_version_is_rejected(void **state)
     assert_int_equal(answer[6], 4);
     client_open(&client); /* the server has come to no harm */
     assert_int_equal(client_connect(&client, peer.address, NULL), CRPC_OK);
-    call_once();
+    call_it_once();
     client_close(&client);
     peer_stop(&peer);
 }

@@ -92,6 +92,7 @@ static uint32_t read_by_peer(struct scene *s, uint32_t count, uint32_t *next)
     uint32_t done = 0;
     fabric_receive_start(s->peer, &cursor);
     while (done < count && fabric_receive(s->peer, &cursor, &packet, &payload)) {
+        assert_true(*next < QPS);
         assert_int_equal(packet.source_qpn, s->qps[*next]->qp->number);
         fabric_consume(s->peer, &cursor);
         done++;
