@@ -102,17 +102,20 @@ static int must_hold(struct hold *hold)
     return 0;
 }
 
+/* Whether signal handlers run where their exception leaves __exit__ out, so that the lock would stay taken for good. Python 3.9 runs them between
+ * any two instructions, 3.10 where it goes on after an exception, so also before __exit__ hears of one, and 3.14 between the end of __enter__
+ * and the beginning of the block (codegen_with in its codegen.c: CALL, and then SETUP_WITH). A module of the stable ABI runs in versions with and without. */
+static int exit_can_be_left_out(void)
+{
 #if PY_VERSION_HEX < 0x030B0000
-#define EXIT_CAN_BE_LEFT_OUT 1
+    return 1;
 #else
-#define EXIT_CAN_BE_LEFT_OUT 0
+    return Py_Version >= 0x030E0000;
 #endif
+}
 
-#if EXIT_CAN_BE_LEFT_OUT
-/* Python 3.9 runs signal handlers between any two instructions, also between the end of a block of `with` and the call of __exit__; and 3.10
- * where it goes on after an exception, so also before __exit__ hears of one. If the handler raises an exception there, the lock would stay taken for good. But `with` looks __exit__ up before it calls __enter__, and keeps
- * what it finds on the stack of the frame until the end. So what it finds is an object of its own each time, which lets go of the lock when it is
- * called, and otherwise when it ends, with the frame's stack. */
+/* `with` looks __exit__ up before it calls __enter__, and keeps what it finds on the stack of the frame until the end. So what it finds there is an
+ * object of its own each time, which lets go of the lock when it is called, and otherwise when it ends, with the frame's stack. */
 struct way_out {
     PyObject_HEAD PyObject *owner; /* a Hold or a Use */
     struct hold *hold;
@@ -215,11 +218,6 @@ static int has_exit(PyTypeObject *type)
     Py_XDECREF(made);
     return status;
 }
-#else
-struct way_out;
-#define way_out_of(hold) ((struct way_out *)NULL)
-#define way_out_armed(way_out) (void)(way_out)
-#endif
 
 static PyObject *hold_enter(PyObject *object, PyObject *none)
 {
@@ -406,12 +404,10 @@ static PyType_Spec hold_spec = {
     .slots = hold_slots,
 };
 
-#if EXIT_CAN_BE_LEFT_OUT
 static struct hold *hold_of(PyObject *owner)
 {
     return Py_IS_TYPE(owner, use_type) ? ((struct use *)owner)->hold : (struct hold *)owner;
 }
-#endif
 
 int copyrpc_is_use(PyObject *object)
 {
@@ -547,12 +543,12 @@ int copyrpc_hold_add(PyObject *module)
         copyrpc_type_add(module, &use_spec, &use_type) < 0) {
         return -1;
     }
-#if EXIT_CAN_BE_LEFT_OUT
-    if (copyrpc_type_add(module, &way_out_spec, &way_out_type) < 0 ||
-        copyrpc_type_add(module, &exit_spec, &exit_type) < 0 || has_exit(hold_type) < 0 ||
-        has_exit(use_type) < 0) {
-        return -1;
+    if (!exit_can_be_left_out()) {
+        return 0;
     }
-#endif
-    return 0;
+    return copyrpc_type_add(module, &way_out_spec, &way_out_type) < 0 ||
+                   copyrpc_type_add(module, &exit_spec, &exit_type) < 0 ||
+                   has_exit(hold_type) < 0 || has_exit(use_type) < 0
+               ? -1
+               : 0;
 }

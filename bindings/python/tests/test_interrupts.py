@@ -233,11 +233,13 @@ class Cut(BaseException):
 @contextlib.contextmanager
 def cut(at):
     """Raises Cut at the `at`th place of the package where Python would run a signal handler: at the beginning of a function, and
-    after a call of C. Not in what the garbage collector ends just then, where an exception is lost: it has to wait."""
+    after a call of C. Not in what the garbage collector ends just then, where an exception is lost: it has to wait. The traceback
+    must not keep what was called, as that of a signal handler does not."""
     places = 0
 
     def look(frame, event, argument):
         nonlocal places
+        del argument
         if event in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
             places += 1
             if places == at:
@@ -464,6 +466,7 @@ def cut_between(at, counts=lambda: True):
         return in_frame
 
     def profile(frame, event, argument):
+        del argument
         if event in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
             strike()
 
