@@ -32,7 +32,8 @@ run() { "$simnic" run --session "$session" "${links[@]}" "$@"; }
 cat > "$work/side" <<'SIDE'
 name=$1
 shift
-timeout "$limit" stdbuf -oL "$@" > "$work/$name" 2>&1
+# Ubuntu 26.04's stdbuf puts its library in the place of what is in LD_PRELOAD.
+timeout "$limit" stdbuf -oL bash -c 'LD_PRELOAD=$0:$LD_PRELOAD exec "$@"' "$LD_PRELOAD" "$@" > "$work/$name" 2>&1
 echo $? > "$work/$name.status"
 SIDE
 
