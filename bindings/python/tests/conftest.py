@@ -4,6 +4,7 @@ import dataclasses
 import faulthandler
 import itertools
 import os
+import sys
 import threading
 import warnings
 
@@ -17,6 +18,8 @@ _ports = itertools.count(21000)
 
 STATUS, FAIL, DROP, SIZED, KEEP, METHOD = 1, 2, 3, 4, 5, 6
 CONNECT_SECONDS = 60  # ends a hang, and means nothing else
+# For what the documents print. A Python without a GIL warns that the package has turned it on, as docs/python.md says.
+STRICT_PYTHON = (sys.executable, "-W", "error", "-W", "ignore:The global interpreter lock:RuntimeWarning")
 
 
 def be_patient(options):

@@ -3,12 +3,11 @@ import array
 import mmap
 import os
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
-from conftest import LARGE, channels_in, data
+from conftest import LARGE, STRICT_PYTHON, channels_in, data
 
 import copyrpc
 
@@ -377,7 +376,7 @@ def test_documentation():
     with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:
         section = file.read().split("## Channels")[1]
     code = section.split("```python")[1].split("```")[0]
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run([*STRICT_PYTHON, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith("('up', ") and done.stdout.endswith("\n700000\n"), done.stdout
 
 

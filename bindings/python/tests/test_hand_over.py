@@ -4,11 +4,10 @@ import collections
 import os
 import queue
 import subprocess
-import sys
 import threading
 
 import pytest
-from conftest import CONNECT_SECONDS, HOST, LARGE, data
+from conftest import CONNECT_SECONDS, HOST, LARGE, STRICT_PYTHON, data
 
 import copyrpc
 
@@ -610,6 +609,6 @@ def test_documentation():
     with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:
         section = file.read().split("## Servers with several threads")[1].split("\n## ")[0]
     for part in section.split("```python")[1:]:
-        done = subprocess.run([sys.executable, "-W", "error", "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([*STRICT_PYTHON, "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
         told = [line.split("# ")[-1] for line in part.split("```")[0].splitlines() if line.strip().startswith("print(")]
         assert done.returncode == 0 and sorted(done.stdout.splitlines()) == sorted(told) != []

@@ -2,11 +2,10 @@
 import asyncio
 import os
 import subprocess
-import sys
 import time
 
 import pytest
-from conftest import LANE, data, until
+from conftest import LANE, STRICT_PYTHON, data, until
 from test_lanes import forged
 
 import copyrpc
@@ -96,7 +95,7 @@ def test_documentation():
     with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:
         section = file.read().split("## Lanes")[1].split("\n## ")[0]
     for part in section.split("```python")[1:]:
-        done = subprocess.run([sys.executable, "-W", "error", "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([*STRICT_PYTHON, "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
         told = [line.split("# ")[-1] for line in part.split("```")[0].splitlines() if line.strip().startswith("print(")]
         assert done.returncode == 0 and sorted(done.stdout.splitlines()) == sorted(told) != []
 
@@ -114,7 +113,7 @@ def test_the_client_of_the_documentation(address, tmp_path):
     try:
         deadline = time.monotonic() + 60
         while True:
-            client = [sys.executable, "-W", "error", "-c", section.split("```python\n")[1].split("```")[0], address]
+            client = [*STRICT_PYTHON, "-c", section.split("```python\n")[1].split("```")[0], address]
             done = subprocess.run(client, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
             if done.returncode == 0 or time.monotonic() > deadline or server.poll() is not None:
                 break

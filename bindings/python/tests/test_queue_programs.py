@@ -2,10 +2,10 @@
 import os
 import re
 import subprocess
-import sys
 import time
 
 import pytest
+from conftest import STRICT_PYTHON
 from test_dynamic import needs_dc
 
 BUILD, SOURCE = os.environ["TEST_BUILD"], os.environ["TEST_SOURCE"]
@@ -48,7 +48,7 @@ class Programs:
         return self._start([str(self._c), *arguments])
 
     def start_python(self, *arguments):
-        return self._start([sys.executable, "-W", "error", "-c", self._python, *arguments])
+        return self._start([*STRICT_PYTHON, "-c", self._python, *arguments])
 
 
 def result(process):

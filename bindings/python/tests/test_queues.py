@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from conftest import ALL_RIGHTS, data, queues_in, until
+from conftest import ALL_RIGHTS, STRICT_PYTHON, data, queues_in, until
 
 import copyrpc
 from copyrpc._native import ffi
@@ -494,6 +494,6 @@ def test_documentation():
     with open(os.path.join(os.environ["TEST_SOURCE"], "docs/python.md")) as file:
         section = file.read().split("## Queues")[1].split("\n## ")[0]
     for part in section.split("```python")[1:]:
-        done = subprocess.run([sys.executable, "-W", "error", "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([*STRICT_PYTHON, "-c", part.split("```")[0]], stdout=subprocess.PIPE, text=True, timeout=60)
         told = [line.split("# ")[-1] for line in part.split("```")[0].splitlines() if line.strip().startswith("print(")]
         assert done.returncode == 0 and sorted(done.stdout.splitlines()) == sorted(told) != []
