@@ -246,6 +246,27 @@ static void test_names_where_one_refuses(void **state)
     queue_pair_drop(&queue_pair);
 }
 
+/* Destroyed before the request, at it, between the addresses, and after the last: nothing comes of it any more. */
+static void test_destroy_between_addresses(void **state)
+{
+    struct rig *rig = *state;
+    struct nic_transport transport = RIG_TRANSPORT;
+    struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
+    know_names();
+    for (int round = 0; round < 200; round++) {
+        struct cm_identifier *identifier = side_connect(&rig->client, "both:7999", NULL);
+        side_expect(&rig->client, CM_EVENT_ROUTED);
+        if (round % 8 != 0) {
+            assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL),
+                             CRPC_OK);
+            usleep((useconds_t)(round % 40) * 20);
+        }
+        cm_destroy(identifier);
+    }
+    side_expect_silence(&rig->client);
+    queue_pair_drop(&queue_pair);
+}
+
 /* ---- Not connecting -------------------------------------------------------------------------- */
 
 static void test_nobody_listens(void **state)
@@ -482,6 +503,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_wildcards, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_names, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_names_where_one_refuses, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(test_destroy_between_addresses, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_listens, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_reject, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(test_peer_without_a_number, rig_set_up, rig_tear_down),
@@ -514,11 +536,13 @@ int main(int argc, char **argv)
     if (geteuid() != 0) { /* these put a file in the place of one of the system's */
         LEAVE_OUT(tests, test_names, "it needs the right to mount");
         LEAVE_OUT(tests, test_names_where_one_refuses, "it needs the right to mount");
+        LEAVE_OUT(tests, test_destroy_between_addresses, "it needs the right to mount");
         LEAVE_OUT(tests, test_destroy_lookup, "it needs the right to mount");
     }
     if (!has_ipv6()) {
         LEAVE_OUT(tests, test_ipv6, "the first rail has no IPv6 address");
         LEAVE_OUT(tests, test_names_where_one_refuses, "the first rail has no IPv6 address");
+        LEAVE_OUT(tests, test_destroy_between_addresses, "the first rail has no IPv6 address");
     }
     if (geteuid() != 0 && !getenv("TEST_LINK1_DOWN")) {
         LEAVE_OUT(tests, test_port_events, "nothing says how to take a link down");
