@@ -2,7 +2,7 @@
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from workers import Worker
 
@@ -24,12 +24,19 @@ class Holdings:
     shared_receive_queues: int
 
 
-def holdings_of(worker: Worker, process: dict[str, Any]) -> Holdings:
-    status = Path(f"/proc/{worker.pid}/status").read_text()
-    memory = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:"))
+def holdings_of(worker: Worker, process: dict[str, Any]) -> Optional[Holdings]:
+    """None if it has died since it told: then it has no memory, and perhaps nobody may look at its descriptors."""
+    try:
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        descriptors = len(os.listdir(f"/proc/{worker.pid}/fd"))
+    except OSError:
+        return None
+    memory = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:")), None)
+    if memory is None:
+        return None
     objects = process["objects"]
     return Holdings(
-        len(os.listdir(f"/proc/{worker.pid}/fd")), memory, worker.state[0].b, worker.state[1].a, worker.state[1].b, objects["queue_pairs"],
+        descriptors, memory, worker.state[0].b, worker.state[1].a, worker.state[1].b, objects["queue_pairs"],
         objects["protection_domains"], objects["memory_regions"], objects["memory_windows"], objects["completion_queues"],
         objects["shared_receive_queues"],
     )

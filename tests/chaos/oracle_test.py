@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """oracle_test.py: that the oracle notices each kind of wrong, and nothing where all is right. Journals are written by hand."""
+import os
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from journal import Journal, Kind, Record, Type
-from leaks import Holdings, leaks
+from leaks import Holdings, holdings_of, leaks
 from oracle import Life, Oracle
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -281,6 +283,18 @@ def queue(
     return world.wrong()
 
 
+def one_that_died_just_now() -> list[str]:
+    """Its state was told; then it ended, and nobody has waited for it yet."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    state = [SimpleNamespace(a=0, b=0)] * 2
+    held = holdings_of(SimpleNamespace(pid=pid, state=state), {"objects": dict.fromkeys(vars(HELD), 0)})
+    os.waitpid(pid, 0)
+    return [] if held is None else ["died"]
+
+
 CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     ("nothing is said of what is right", what_is_right, []),
     ("an op that never ends is lost", an_op_that_never_ends, ["lost"]),
@@ -350,6 +364,7 @@ CASES: list[tuple[str, Callable[[], list[str]], list[str]]] = [
     *((f"more {name.replace('_', ' ')} are a leak", partial(leak, **{name: 9 << 20}), ["leaked"]) for name in vars(HELD) if name not in GRANTS),
     *((f"fewer {name} to be granted are a leak", partial(leak, **{name: 99}), ["leaked"]) for name in GRANTS),
     ("a journal is read in order, over its end", ring_of_records, []),
+    ("one that has died just now holds nothing, and is no trouble", one_that_died_just_now, []),
 ]
 
 
