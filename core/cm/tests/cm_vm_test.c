@@ -127,12 +127,29 @@ static void connect_once(struct rig *rig, const char *listen_address, const char
     cm_destroy(listener);
 }
 
-static bool has_ipv6(void)
+/* Without its brackets. */
+static const char *bare_address6(void)
 {
-    char address[64];
+    static char address[64];
     snprintf(address, sizeof(address), "%.*s", (int)strlen(place_address6()) - 2,
              place_address6() + 1);
-    return address_present(address);
+    return address;
+}
+
+static bool has_ipv6(void)
+{
+    return address_present(bare_address6());
+}
+
+/* Connects as far as the request. */
+static struct cm_identifier *ask(struct side *side, const char *address,
+                                 const struct nic_queue_pair *queue_pair)
+{
+    const struct nic_transport transport = RIG_TRANSPORT;
+    struct cm_identifier *identifier = side_connect(side, address, NULL);
+    side_expect(side, CM_EVENT_ROUTED);
+    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    return identifier;
 }
 
 static void test_ipv6(void **state)
@@ -154,19 +171,18 @@ static void test_wildcards(void **state)
 static void know_names(void)
 {
     static bool known;
-    char hosts[1024], six[64];
+    char hosts[1024];
     if (known) {
         return;
     }
-    snprintf(six, sizeof(six), "%.*s", (int)strlen(place_address6()) - 2, place_address6() + 1);
     snprintf(hosts, sizeof(hosts),
              "127.0.0.1 localhost\n%s one\n"
              "127.0.0.9 several\n203.0.113.9 several\n%s several\n"
              "%s elsewhere\n203.0.113.9 elsewhere\n"
              "%s both\n%s both\n"
              "%s rails\n%s rails\n",
-             place_address(0), place_address(0), place_address(1), six, place_address(0),
-             place_address(1), place_address(0));
+             place_address(0), place_address(0), place_address(1), bare_address6(),
+             place_address(0), place_address(1), place_address(0));
     if (!file_overlay("/etc/hosts", hosts)) {
         fail_msg("/etc/hosts cannot be overlaid");
     }
@@ -203,7 +219,6 @@ static void test_names(void **state)
 static void test_names_where_one_refuses(void **state)
 {
     struct rig *rig = *state;
-    struct nic_transport transport = RIG_TRANSPORT;
     char listen_six[80];
     snprintf(listen_six, sizeof(listen_six), "%s:0", place_address6());
     know_names();
@@ -212,9 +227,7 @@ static void test_names_where_one_refuses(void **state)
     connect_once(rig, "*:0", "rails");
 
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
-    struct cm_identifier *identifier = side_connect(&rig->client, "both:7999", NULL);
-    side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_identifier *identifier = ask(&rig->client, "both:7999", queue_pair);
     struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
     assert_int_equal(event.error.status, CRPC_E_REFUSED);
     assert_non_null(strstr(event.error.message, "both:7999: nobody listens there"));
@@ -222,9 +235,7 @@ static void test_names_where_one_refuses(void **state)
 
     /* Without another address, the kernel's refusal is told as what it may be. */
     struct cm_identifier *elsewhere = side_listen(&rig->server, listen_six, NULL);
-    identifier = side_connect(&rig->client, at_port(place_address(0), elsewhere), NULL);
-    side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    identifier = ask(&rig->client, at_port(place_address(0), elsewhere), queue_pair);
     event = side_expect(&rig->client, CM_EVENT_REJECTED);
     assert_non_null(strstr(event.error.message, "or listens at another address of its host"));
     cm_destroy(identifier);
@@ -232,9 +243,7 @@ static void test_names_where_one_refuses(void **state)
 
     /* An application that refuses is asked no further, though others listen. */
     struct cm_identifier *listener = side_listen(&rig->server, "*:0", NULL);
-    identifier = side_connect(&rig->client, at_port("both", listener), NULL);
-    side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    identifier = ask(&rig->client, at_port("both", listener), queue_pair);
     event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
     cm_reject(event.identifier, "no", 3);
     cm_destroy(event.identifier);
@@ -272,11 +281,8 @@ static void test_destroy_between_addresses(void **state)
 static void test_nobody_listens(void **state)
 {
     struct rig *rig = *state;
-    struct nic_transport transport = RIG_TRANSPORT;
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
-    struct cm_identifier *identifier = side_connect(&rig->client, place_at(0, "7999"), NULL);
-    side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    struct cm_identifier *identifier = ask(&rig->client, place_at(0, "7999"), queue_pair);
     struct cm_event event = side_expect(&rig->client, CM_EVENT_REJECTED);
     assert_int_equal(event.private_bytes, 0);
     assert_int_equal(event.error.status, CRPC_E_REFUSED);
@@ -288,13 +294,10 @@ static void test_nobody_listens(void **state)
 static void test_reject(void **state)
 {
     struct rig *rig = *state;
-    struct nic_transport transport = RIG_TRANSPORT;
     struct cm_identifier *listener = side_listen(&rig->server, place_at(0, "0"), NULL);
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->client);
     struct cm_identifier *identifier =
-        side_connect(&rig->client, at_port(place_address(0), listener), NULL);
-    side_expect(&rig->client, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+        ask(&rig->client, at_port(place_address(0), listener), queue_pair);
     struct cm_event event = side_expect(&rig->server, CM_EVENT_CONNECT_REQUEST);
     cm_reject(event.identifier, "no, because", 12);
     cm_destroy(event.identifier);
@@ -349,7 +352,6 @@ static void test_unreachable(void **state)
 static void test_other_device(void **state)
 {
     struct rig *rig = *state;
-    struct nic_transport transport = RIG_TRANSPORT;
     crpc_error error = {.struct_size = sizeof(error)};
     struct cm_identifier *identifier = side_connect(&rig->client, place_at(1, "7471"), NULL);
     struct cm_event event = side_expect(&rig->client, CM_EVENT_FAILED);
@@ -372,9 +374,7 @@ static void test_other_device(void **state)
     /* A wildcard listener hears of requests at the other device and turns them away. */
     struct cm_identifier *listener = side_listen(&rig->server, "*:0", NULL);
     struct nic_queue_pair *queue_pair = side_queue_pair(&rig->foreign);
-    identifier = side_connect(&rig->foreign, at_port(place_address(1), listener), NULL);
-    side_expect(&rig->foreign, CM_EVENT_ROUTED);
-    assert_int_equal(cm_request(identifier, queue_pair, &transport, "ask", 4, NULL), CRPC_OK);
+    identifier = ask(&rig->foreign, at_port(place_address(1), listener), queue_pair);
     event = side_expect(&rig->foreign, CM_EVENT_REJECTED);
     assert_int_equal(event.private_bytes, 0);
     assert_int_equal(event.error.status, CRPC_E_REFUSED);
