@@ -73,7 +73,6 @@ check("none is of a version that is still to come",
       [f"{name} {first}" for (name, _), first in of_package.items() if [int(part) for part in first.split(".")] > parts])
 
 
-
 def introspect(what):
     return json.loads(subprocess.run(["meson", "introspect", what, build], check=True, capture_output=True, text=True).stdout)
 

@@ -543,12 +543,10 @@ int copyrpc_hold_add(PyObject *module)
         copyrpc_type_add(module, &use_spec, &use_type) < 0) {
         return -1;
     }
-    if (!exit_can_be_left_out()) {
-        return 0;
+    if (exit_can_be_left_out() && (copyrpc_type_add(module, &way_out_spec, &way_out_type) < 0 ||
+                                   copyrpc_type_add(module, &exit_spec, &exit_type) < 0 ||
+                                   has_exit(hold_type) < 0 || has_exit(use_type) < 0)) {
+        return -1;
     }
-    return copyrpc_type_add(module, &way_out_spec, &way_out_type) < 0 ||
-                   copyrpc_type_add(module, &exit_spec, &exit_type) < 0 ||
-                   has_exit(hold_type) < 0 || has_exit(use_type) < 0
-               ? -1
-               : 0;
+    return 0;
 }
