@@ -6,6 +6,9 @@ func (c *Context) Hold() (letGo func()) {
 	return c.poller.mutex.Unlock
 }
 
+// TimeOfEntry is when an entry of the log was made, of which C says this.
+var TimeOfEntry = timeOfEntry
+
 // Lose ends the endpoint as if C had told that it was lost for this reason.
 func (endpoint *Endpoint) Lose(reason Status) { endpoint.connection.lose(reason) }
 

@@ -18,10 +18,36 @@ import "C"
 
 import (
 	"fmt"
+	"math"
+	"sync"
 	"time"
 )
 
-func monotonicNs() int64 { return int64(C.copyrpc_go_monotonic_ns()) }
+// bothClocks is one moment as Go and as C tell it. Go's clock is read between two readings of C's; the pair with the least between them is
+// taken, since a thread that was held up in between would have them apart for good.
+var bothClocks = sync.OnceValue(func() (moment struct {
+	at time.Time
+	ns int64
+}) {
+	least := int64(math.MaxInt64)
+	for i := 0; i < 16; i++ {
+		before := int64(C.copyrpc_go_monotonic_ns())
+		at := time.Now()
+		after := int64(C.copyrpc_go_monotonic_ns())
+		if after-before < least {
+			least = after - before
+			moment.at, moment.ns = at, before+least/2
+		}
+	}
+	return moment
+})
+
+// timeOfEntry is when C's clock showed timeNs, by the wall clock as it is set now. Two times that it gives are as far apart as C's are, whenever it
+// is asked.
+func timeOfEntry(timeNs uint64) time.Time {
+	moment, now := bothClocks(), time.Now()
+	return now.Add(time.Duration(int64(timeNs)-moment.ns) - now.Sub(moment.at))
+}
 
 // LogLevel is the severity of a log entry, and the least severe level that a context's log keeps.
 type LogLevel int
@@ -87,13 +113,11 @@ func (r *RawContext) Log() ([]LogEntry, error) {
 	if count == 0 {
 		return nil, nil
 	}
-	now, nowNs := time.Now(), monotonicNs()
 	entries := make([]LogEntry, count)
 	for i := range entries {
 		entry := &theirs[i]
 		entries[i] = LogEntry{
-			Time: now.Add(time.Duration(int64(entry.time_ns) - nowNs)), Level: LogLevel(entry.level), Lost: int(entry.lost),
-			Message: text(entry.message[:]),
+			Time: timeOfEntry(uint64(entry.time_ns)), Level: LogLevel(entry.level), Lost: int(entry.lost), Message: text(entry.message[:]),
 		}
 	}
 	return entries, nil

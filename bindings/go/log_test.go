@@ -55,6 +55,17 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// An entry has one time, whoever asks, and however long a thread is held up while it reads the clocks: so records are in order.
+func TestTimeOfALogEntryIsTheSameWheneverAsked(t *testing.T) {
+	const ns = 1_000_000_000
+	first := copyrpc.TimeOfEntry(ns)
+	for i := uint64(0); i < 1000; i++ {
+		if again := copyrpc.TimeOfEntry(ns + i); again.Sub(first) != time.Duration(i) {
+			t.Fatalf("%d ns later it is %v later", i, again.Sub(first))
+		}
+	}
+}
+
 // A log that nobody reads keeps the last 256 entries and tells how many it lost.
 func TestLogThatNobodyReads(t *testing.T) {
 	raw, err := copyrpc.OpenRaw(copyrpc.RawSizes{}, copyrpc.WithLog(copyrpc.LogDebug))

@@ -198,7 +198,7 @@ func (l *logFeed) enabled(level slog.Level) (enabled bool) {
 }
 
 func (l *logFeed) handle(entry *C.crpc_log_entry) {
-	at := time.Now().Add(time.Duration(int64(entry.time_ns) - monotonicNs()))
+	at := timeOfEntry(uint64(entry.time_ns))
 	if entry.lost > 0 && l.enabled(slog.LevelWarn) {
 		l.record(at, slog.LevelWarn, fmt.Sprintf("%d log entries were lost: there were more than the handler took", entry.lost))
 	}
