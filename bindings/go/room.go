@@ -50,7 +50,8 @@ func (endpoint *Endpoint) Reserve(call Call, bytes int) (*Reservation, error) {
 }
 
 // Reserve reserves `bytes` of room for the reply to the request, as [Endpoint.Reserve] does for a call. The request is answered by
-// Commit. After Abort it is unanswered.
+// Commit. After Abort it is unanswered. Handlers run side by side: after ErrBusy, which means that another one has the room, and after
+// ErrAgain, answer with a reply that is copied, as by returning it.
 func (request *Request) Reserve(status Status, bytes int) (*Reservation, error) {
 	c := request.connection
 	switch {

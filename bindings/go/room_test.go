@@ -3,6 +3,10 @@ package copyrpc_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	copyrpc "github.com/copyrpc/copyrpc/bindings/go"
@@ -11,11 +15,16 @@ import (
 func TestReserve(t *testing.T) {
 	ctx := limited(t)
 	p := newPair(t)
+	var written atomic.Int32
 	p.serve(t, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
 		room, err := request.Reserve(0, len(request.Payload))
+		if errors.Is(err, copyrpc.ErrBusy) || errors.Is(err, copyrpc.ErrAgain) { // another handler's reply is under way
+			return bytes.Clone(request.Payload), nil
+		}
 		if err != nil {
 			return nil, err
 		}
+		written.Add(1)
 		return nil, room.Commit(copy(room.Bytes(), request.Payload))
 	})
 	room, err := p.client.Reserve(copyrpc.Call{Method: 3}, 100)
@@ -58,6 +67,48 @@ func TestReserve(t *testing.T) {
 	is(t, room.Commit(1), copyrpc.ErrState)
 	_, err = p.client.Call(ctx, []byte("again"))
 	check(t, err)
+	if written.Load() < 2 {
+		t.Fatalf("%d replies were written in place", written.Load())
+	}
+}
+
+// Handlers run side by side, and their endpoint has one room.
+func TestHandlersShareTheRoomOfTheirEndpoint(t *testing.T) {
+	ctx := limited(t)
+	p := newPair(t)
+	has, tried := make(chan struct{}), make(chan struct{})
+	p.serve(t, func(_ context.Context, request *copyrpc.Request) ([]byte, error) {
+		if request.Method == 2 {
+			<-has
+			defer close(tried)
+			if _, err := request.Reserve(0, 1); !errors.Is(err, copyrpc.ErrBusy) {
+				return nil, fmt.Errorf("beside another's room: %w", err)
+			}
+			return []byte("copied"), nil
+		}
+		room, err := request.Reserve(0, 6)
+		close(has)
+		if err != nil {
+			return nil, err
+		}
+		<-tried
+		return nil, room.Commit(copy(room.Bytes(), "placed"))
+	})
+	var group sync.WaitGroup
+	for method, want := range []string{1: "placed", 2: "copied"} {
+		if want == "" {
+			continue
+		}
+		group.Add(1)
+		go func(method uint16, want string) {
+			defer group.Done()
+			reply, err := p.client.Do(ctx, copyrpc.Call{Method: method, Request: []byte("?")})
+			if err != nil || string(reply) != want {
+				t.Errorf("method %d: %q, %v", method, reply, err)
+			}
+		}(uint16(method), want)
+	}
+	group.Wait()
 }
 
 func TestReserveBadInput(t *testing.T) {
