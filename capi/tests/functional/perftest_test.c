@@ -2,9 +2,11 @@
  * program of this library.
  *
  * A perftest client connects twice. Over the first connection the two sides tell each other what they
- * are: their version, sizes, and in 56 bytes, big-endian, where they may be written to. The second is the
- * one that is measured. A server that answers each message with the same is as good as any, if it puts
- * its own address and key where the client's are. */
+ * are: their version, sizes, and in 56 bytes, big-endian, where they may be written to (64 bytes since
+ * version 26.04, with the same beginning). The second is the one that is measured. A server that answers
+ * each message with the same is as good as any, if it puts its own address and key where the client's
+ * are. At the end the client tells its address again, and waits for the server to disconnect what was
+ * measured; versions before 24.01 do that themselves. */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,8 +26,10 @@
 #define MESSAGES 1000u
 #define RECEIVES 512u
 #define ADDRESS_BYTES 56u
+#define ADDRESS_BYTES_LATER 64u
 #define ADDRESS_KEY 16 /* offsets in it */
 #define ADDRESS_ADDRESS 24
+#define REPORT_BYTES 8u /* of what a client of ib_write_bw or ib_read_bw has measured */
 #define CONNECTIONS 2
 
 static struct memory {
@@ -38,6 +42,7 @@ static uint32_t remote_key;
 static crpc_queue queues[CONNECTIONS];
 static uint32_t queue_count;
 static uint32_t measured; /* messages that came over the second */
+static bool reported;
 
 static int open_context(void **state)
 {
@@ -48,6 +53,7 @@ static int open_context(void **state)
     assert_int_equal(crpc_region_get_info(context, region, &info), CRPC_OK);
     remote_key = info.remote_key;
     queue_count = measured = 0;
+    reported = false;
     memset(memory.target, 0, sizeof(memory.target));
     return 0;
 }
@@ -82,12 +88,17 @@ static void answer(const uint8_t *message, uint32_t bytes)
 {
     const uint32_t key = htobe32(remote_key);
     const uint64_t address = htobe64((uint64_t)(uintptr_t)memory.target);
+    const bool tells_address = bytes == ADDRESS_BYTES || bytes == ADDRESS_BYTES_LATER;
     memcpy(memory.answer, message, bytes);
-    if (bytes == ADDRESS_BYTES) {
+    if (tells_address) {
         memcpy(memory.answer + ADDRESS_KEY, &key, sizeof(key));
         memcpy(memory.answer + ADDRESS_ADDRESS, &address, sizeof(address));
     }
     submit(queues[0], CRPC_QUEUE_SEND, 0, memory.answer, bytes);
+    reported = reported || bytes == REPORT_BYTES;
+    if (tells_address && (reported || measured > 0)) {
+        crpc_queue_close(context, queues[1]);
+    }
 }
 
 static void take(const crpc_completion *done)
