@@ -176,7 +176,7 @@ class Chaos:
                     self.oracle.wrong("leaked", f"{worker.life.what} still has {held.a if held else 'nobody knows how many'} connections, of nobody")
         processes = self.fabric.processes()
         # One that has just died has none, and its death is told by the crew.
-        found = {worker.life.what: holdings_of(worker, processes[worker.pid])
+        found = {worker.life.what: holdings_of(worker.pid, worker.state, processes[worker.pid])
                  for worker in self.steady() if len(worker.state) == 2 and worker.pid in processes}
         return {what: held for what, held in found.items() if held is not None}
 

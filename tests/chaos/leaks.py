@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from workers import Worker
+from journal import Record
 
 MEMORY_SLACK = 24 << 20  # tables by queue pair number grow, allocators keep what they had
 
@@ -24,11 +24,11 @@ class Holdings:
     shared_receive_queues: int
 
 
-def holdings_of(worker: Worker, process: dict[str, Any]) -> Optional[Holdings]:
+def holdings_of(pid: int, state: dict[int, Record], process: dict[str, Any]) -> Optional[Holdings]:
     """None if it has died since it told: then it has no memory, and perhaps nobody may look at its descriptors."""
     try:
-        status = Path(f"/proc/{worker.pid}/status").read_text()
-        descriptors = len(os.listdir(f"/proc/{worker.pid}/fd"))
+        status = Path(f"/proc/{pid}/status").read_text()
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return None
     memory = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:")), None)
@@ -36,7 +36,7 @@ def holdings_of(worker: Worker, process: dict[str, Any]) -> Optional[Holdings]:
         return None
     objects = process["objects"]
     return Holdings(
-        descriptors, memory, worker.state[0].b, worker.state[1].a, worker.state[1].b, objects["queue_pairs"],
+        descriptors, memory, state[0].b, state[1].a, state[1].b, objects["queue_pairs"],
         objects["protection_domains"], objects["memory_regions"], objects["memory_windows"], objects["completion_queues"],
         objects["shared_receive_queues"],
     )

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 from journal import Journal, Kind, Record, Type
 from leaks import Holdings, holdings_of, leaks
@@ -289,8 +288,7 @@ def one_that_died_just_now() -> list[str]:
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    state = [SimpleNamespace(a=0, b=0)] * 2
-    held = holdings_of(SimpleNamespace(pid=pid, state=state), {"objects": dict.fromkeys(vars(HELD), 0)})
+    held = holdings_of(pid, {0: DONE, 1: DONE}, {"objects": dict.fromkeys(vars(HELD), 0)})
     os.waitpid(pid, 0)
     return [] if held is None else ["died"]
 
