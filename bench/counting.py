@@ -70,7 +70,7 @@ def run(simnic, command, functions, *options, events=("Ir",)):
     callgrind write. Of each part: what ended it, and what self_cost says."""
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
-        arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "valgrind", "-q",
+        arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "SIMNIC_TRAPS=1", "valgrind", "-q",
                      # else a thread that polls may keep one that connects from a lock for minutes
                      "--fair-sched=try",
                      # a doorbell that traps is made by a signal handler, which needs the registers

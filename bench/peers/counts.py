@@ -69,7 +69,7 @@ def server_words(peer, port):
 def total(peer, port, calls):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
-        measure(peer, CELL, port, NOT_KEPT, 1, 0, ["env", "LD_BIND_NOW=1", *VALGRIND, "--callgrind-out-file=" + out],
+        measure(peer, CELL, port, NOT_KEPT, 1, 0, ["env", "LD_BIND_NOW=1", "SIMNIC_TRAPS=1", *VALGRIND, "--callgrind-out-file=" + out],
                 client_words(peer, port, calls), server_words(peer, port), LIMIT_SECONDS)
         threads = [path for path in Path(folder).glob("out*-01") if path.stat().st_size > 0]
         if not threads:
