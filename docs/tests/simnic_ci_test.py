@@ -15,6 +15,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from checks import Checks
 
+UCX_RDMA = Path(__file__).resolve().parents[2] / "tests/ucx_rdma.sh"
+
 page, binaries = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
 
 # What each section's blocks are about, besides ibverbs-utils. None: they change the machine, and are tried elsewhere.
@@ -113,9 +115,11 @@ with tempfile.TemporaryDirectory(prefix="a test.") as folder:
         after = found[at + 1] if at + 1 < len(found) else None
         expected = after.text if after and after.language == "text" and after.section == block.section else ""
         title = f"{block.section}: {block.text.splitlines()[0]}".replace("#", "")
-        lacking = [name for name in needs if not shutil.which(name)]
+        lacking = [f"there is no {name}" for name in needs if not shutil.which(name)]
+        if block.section == "UCX" and not lacking:
+            lacking = subprocess.run([UCX_RDMA], stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines()
         if lacking:
-            checks.skip(title, f"there is no {lacking[0]}")
+            checks.skip(title, lacking[0])
         else:
             tell(title, run(block, expected, Path(folder)) if expected else "the page does not say what it prints")
 sys.exit(checks.end())

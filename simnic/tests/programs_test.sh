@@ -317,7 +317,8 @@ done
 check "ib_send_bw -R -c UD" with_manager "ib_send_bw -c UD -d mlx5_0" 4096 200
 
 # --- UCX, where it is installed
-if command -v ucx_perftest > /dev/null; then
+no_ucx=$("$(dirname "$0")/../../tests/ucx_rdma.sh")
+if [ -z "$no_ucx" ]; then
     # Since 1.16, UCX adds the offset of an atomic key, which it makes by DevX alone, also to the address of a usual key: its atomics by the mlx5
     # transports change other memory where DevX does not do all (ib_mlx5dv_md.c, uct_ib_mlx5_md_open; ib_md.c, uct_ib_verbs_mkey_pack).
     ucx_version=$(ucx_info -v | sed -n 's/^# Library version: //p')
@@ -340,7 +341,7 @@ if command -v ucx_perftest > /dev/null; then
     tags="env UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_RC_MLX5_TM_ENABLE=y $perftest -p $port"
     check "ucx_perftest -t tag_lat" pair "$port" "$tags" "$tags -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
 else
-    echo "# UCX is left out: there is no ucx_perftest"
+    echo "# UCX is left out: $no_ucx"
 fi
 
 # --- InfiniBand
@@ -387,7 +388,7 @@ silent() { # two limited members: no answer
     printed 'c:Failed status 12' || output
 }
 check "InfiniBand: ib_write_bw by a P_Key of limited members" silent
-if command -v ucx_perftest > /dev/null; then
+if [ -z "$no_ucx" ]; then
     ucx() { # TRANSPORT
         local with="env UCX_TLS=$1 UCX_NET_DEVICES=mlx5_0:1 $perftest -p $port"
         pair "$port" "$with" "$with -t tag_lat -s 2048 -n 200 -w 0 127.0.0.1" 'c:^Final: +200 '
@@ -405,7 +406,7 @@ without_grh() { # the kernel refuses
 }
 check "InfiniBand with GRH: ibv_rc_pingpong without" without_grh
 check "InfiniBand with GRH: rping" managed 127.0.0.2 "rping -s -V -C 100 -a @" "rping -c -v -V -C 100 -a @" 'c:100x ^ping data: rdma-ping-'
-if command -v ucx_perftest > /dev/null; then
+if [ -z "$no_ucx" ]; then
     check "InfiniBand with GRH: ucx_perftest" ucx rc_x
 fi
 links=()

@@ -28,8 +28,11 @@ int foreign_close(void **state);
 void foreign_listen(char port[FOREIGN_PORT_BYTES]);
 void foreign_submit(crpc_queue queue, const crpc_queue_op *op);
 
-/* Leaves out the tests of `tests` whose names begin so, if there is no such program: they are counted as skipped,
- * and say why. */
+/* Leaves out the tests of `tests` whose names begin so, if a command of the shell fails: they are counted as skipped,
+ * and say why, which the command has printed. */
+void foreign_leave_out_unless(struct CMUnitTest *tests, size_t count, const char *names,
+                              const char *command);
+/* The same if there is no such program. */
 void foreign_leave_out(struct CMUnitTest *tests, size_t count, const char *names,
                        const char *program, const char *package);
 /* Runs them as a group of cmocka, and returns its result. */

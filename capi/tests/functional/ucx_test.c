@@ -452,6 +452,6 @@ int main(void)
         OVER_DEVICE(ucx_and_we_add_in_turns),
     };
     const size_t count = sizeof(tests) / sizeof(tests[0]);
-    foreign_leave_out(tests, count, "ucx_", "ucx_perftest", "ucx-utils");
+    foreign_leave_out_unless(tests, count, "ucx_", UCX_RDMA);
     return foreign_run(tests, count);
 }
