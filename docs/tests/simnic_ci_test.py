@@ -57,7 +57,7 @@ def pattern(line: str) -> re.Pattern[str]:
     words = []
     for word in line.split():
         measured = re.fullmatch(r"\d+\.\d+s?|\d{5,}", word) and word != "65536"
-        words.append(r"(?:[\d.]+|inf|-?nan)s?" if measured else re.escape(word))
+        words.append(r"(?:[\d.]+|inf|-?nan)s?" if measured else re.escape(word).replace("MB/sec", "Mi?B/sec"))  # as newer perftests call it
     return re.compile(r"^\s*" + r"\s+".join(words) + r"\s*$", re.M)
 
 
