@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # initramfs.sh KERNEL_ROOT VERSION OUT: the first file system: busybox, the modules to reach this machine's root by
-# 9p, and those of Soft-RoCE. crc32_generic is needed for rdma_rxe, and modules.dep does not say so.
-set -eu
+# 9p, and those of Soft-RoCE. crc32_generic is needed for rdma_rxe, and modules.dep does not say so. Newer kernels, as Ubuntu 26.04's, have it built in.
+set -eu -o pipefail
 kernel_root=$1 version=$2 out=$3
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT
@@ -31,5 +31,6 @@ add() {
     done
 }
 add first virtio_pci virtio_console 9p 9pnet_virtio overlay
-add second crc32_generic rdma_rxe ib_uverbs rdma_ucm dummy
+# shellcheck disable=SC2046 # no word, or one
+add second $(find "$kernel_root"/lib/modules/"$version"/ -name 'crc32_generic.ko*' -printf crc32_generic -quit) rdma_rxe ib_uverbs rdma_ucm dummy
 (cd "$tree" && find . | cpio -o -H newc --quiet) > "$out"
