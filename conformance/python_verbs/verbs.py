@@ -2,6 +2,8 @@
 sides tell each other, and datagrams. It knows nothing of copyrpc."""
 import socket
 from collections import namedtuple
+from enum import Enum
+from types import SimpleNamespace
 
 from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQEX, CqInitAttrEx, PollCqAttr
@@ -12,9 +14,15 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 try:
-    import pyverbs.enums as e
+    from pyverbs import enums
 except ImportError:  # its name since rdma-core 50 or so
-    import pyverbs.libibverbs_enums as e
+    from pyverbs import libibverbs_enums as enums
+
+members = {}  # of its enumerations, which with rdma-core 61 the module does not have itself
+for enumeration in vars(enums).values():
+    if isinstance(enumeration, type) and issubclass(enumeration, Enum):
+        members.update(enumeration.__members__)
+e = SimpleNamespace(**{**members, **vars(enums)})
 
 PORT = 1
 ROCE_V2 = 2  # enum ibv_gid_type
