@@ -16,6 +16,12 @@ TRY_AGAIN = 75
 LANDING_US_MAX = 1000000  # longer than anything stands still
 #: How many times the limits a count may be. They are of gcc 12; a later compiler makes more, or fewer, instructions of the same source.
 SLACK = float(os.environ.get("COUNTS_SLACK", "1"))
+#: What a program is counted with, on simnic. Its options follow.
+CALLGRIND = ["env", "LD_BIND_NOW=1", "SIMNIC_TRAPS=1", "valgrind", "-q",
+             # else a thread that polls may keep one that connects from a lock for minutes
+             "--fair-sched=try",
+             # a doorbell that traps is made by a signal handler, which needs the registers
+             "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access", "--tool=callgrind"]
 libc: set[str] = set()  # functions of it that were called by what was counted
 
 
@@ -76,12 +82,7 @@ def run(simnic, command, functions, *options, events=("Ir",)):
     callgrind write. Of each part: what ended it, and what self_cost says."""
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "out")
-        arguments = [simnic, "run", "--private", "--", "env", "LD_BIND_NOW=1", "SIMNIC_TRAPS=1", "valgrind", "-q",
-                     # else a thread that polls may keep one that connects from a lock for minutes
-                     "--fair-sched=try",
-                     # a doorbell that traps is made by a signal handler, which needs the registers
-                     "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access",
-                     "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=" + functions,
+        arguments = [simnic, "run", "--private", "--", *CALLGRIND, "--collect-atstart=no", "--toggle-collect=" + functions,
                      "--callgrind-out-file=" + out, *options] + command
         patient(arguments)
         parts = sorted(Path(work).glob("out.[0-9]*"), key=lambda part: int(part.suffix[1:]))

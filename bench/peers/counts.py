@@ -12,7 +12,7 @@ from pathlib import Path
 from programs import SOURCE, Cell, Failed, measure
 
 sys.path.append(str(SOURCE / "bench"))
-from counting import NOT_OURS
+from counting import CALLGRIND, NOT_OURS
 
 CELL = Cell(32, 256, 1)
 FEW, MANY = 2560, 10240
@@ -21,9 +21,6 @@ RUNS = 2  # of each the one that took least: whatever disturbs a run adds to it
 LEAVES = re.compile(r"mem(cpy|set|move|cmp)|mprotect|clock_gettime|pthread_mutex_(un)?lock|syscall|sched_yield|nanosleep|errno")
 LIMIT_SECONDS = 90
 NOT_KEPT = (None, None)  # on a processor: valgrind runs one thread at a time as it is
-VALGRIND = [  # as bench/counting.py does; and no thread that spins may keep the others from running
-    "valgrind", "-q", "--fair-sched=try", "--px-default=allregs-at-mem-access", "--px-file-backed=allregs-at-mem-access", "--tool=callgrind",
-    "--separate-threads=yes", "--compress-strings=no", "--compress-pos=no"]
 
 
 def foreign(name):
@@ -69,8 +66,8 @@ def server_words(peer, port):
 def total(peer, port, calls):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
-        measure(peer, CELL, port, NOT_KEPT, 1, 0, ["env", "LD_BIND_NOW=1", "SIMNIC_TRAPS=1", *VALGRIND, "--callgrind-out-file=" + out],
-                client_words(peer, port, calls), server_words(peer, port), LIMIT_SECONDS)
+        counted = [*CALLGRIND, "--separate-threads=yes", "--compress-strings=no", "--compress-pos=no", "--callgrind-out-file=" + out]
+        measure(peer, CELL, port, NOT_KEPT, 1, 0, counted, client_words(peer, port, calls), server_words(peer, port), LIMIT_SECONDS)
         threads = [path for path in Path(folder).glob("out*-01") if path.stat().st_size > 0]
         if not threads:
             raise Failed("callgrind has written nothing")
