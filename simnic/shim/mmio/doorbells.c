@@ -44,7 +44,6 @@ static struct {
     uint8_t *_Atomic page[NIC_MAX_PAGES]; /* where the program mapped it; NULL: nowhere */
     bool open[NIC_MAX_PAGES];
     uint32_t page_end;
-    bool always_free;
     bool free;
     uint64_t free_until_ns; /* at least */
     uint32_t stepping;      /* threads for whose one instruction pages are open */
@@ -92,7 +91,7 @@ bool doorbells_are_free(void)
 
 bool doorbells_may_close(uint64_t now_ns)
 {
-    return state.free && !state.always_free && now_ns >= state.free_until_ns;
+    return state.free && now_ns >= state.free_until_ns;
 }
 
 void doorbells_close(void)
@@ -215,7 +214,8 @@ static bool under_valgrind(void)
 static void add(uint32_t page, uint8_t *address)
 {
     if (state.page_end == 0 && under_valgrind() && !getenv("SIMNIC_TRAPS")) {
-        state.always_free = state.free = true;
+        state.free = true;
+        state.free_until_ns = UINT64_MAX;
         service_look_soon();
     }
     state.page[page] = address;
